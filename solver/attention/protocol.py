@@ -1,0 +1,41 @@
+"""The seam between attention and the rest of the solver."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from solver.types import FloatArray
+
+__all__ = ["Attention"]
+
+
+class Attention(Protocol):
+    """A mean field: densities → moments → drift on the edges, with the exact transposes of both maps.
+
+    Densities have shape (labels, local nodes), drifts (labels, edges). Moments are what ranks exchange: one reduction.
+    """
+
+    @property
+    def rank(self) -> int:
+        """Number of moments."""
+
+    def moments(self, mu: FloatArray) -> FloatArray:
+        """c[μ], the same on every rank. Collective."""
+
+    def drift(self, c: FloatArray) -> FloatArray:
+        """d_ij, the integral of the mean field's velocity along each edge."""
+
+    def drift_vjp(self, c: FloatArray, d_bar: FloatArray) -> FloatArray:
+        """Sensitivity of c from that of the drift. Collective."""
+
+    def moments_vjp(self, c_bar: FloatArray) -> FloatArray:
+        """Sensitivity of the nodal values μ from that of c."""
+
+    def potential(self, c: FloatArray) -> FloatArray | None:
+        """V at the local nodes, (labels, local nodes); None if the drift is no gradient."""
+
+    def energy(self, c: FloatArray) -> float | None:
+        """The attention part of the free energy; None if there is none."""
+
+    def dirac_energy(self) -> float | None:
+        """The attention part of the energy of the best Dirac on a vertex; None if there is none. Collective."""

@@ -1,0 +1,224 @@
+"""Read a case file, apply overrides, and report every mistake at once, a line each."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from solver.case.checks import check_case
+from solver.case.later import not_yet
+from solver.case.schema import Case
+from solver.types import Json
+
+__all__ = ["CaseError", "load_case", "parse_override"]
+
+
+# Values of required keys while the rest of a faulty case is checked, and the checks that then mean nothing.
+_STAND_INS: Json = {"geometry": {"manifold": "sphere"}, "attention": {}, "noise": {"epsilon": 1.0}, "depth": {"T": 1.0}}
+_NEED_MANIFOLD = {
+    "geometry.h",
+    "geometry.continuation",
+    "attention.eigenvalues",
+    "attention.matrix",
+    "initial.mean",
+    "initial.kappa",
+    "objective.target",
+}
+
+
+class CaseError(ValueError):
+    """Bad input. Its text has one line per mistake."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = list(lines)
+        super().__init__("\n".join(self.lines))
+
+    def __reduce__(self) -> tuple[type[CaseError], tuple[list[str]]]:
+        return CaseError, (self.lines,)
+
+
+def load_case(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Case:
+    """Read and validate a case file. Touches no mesh and no MPI.
+
+    Args:
+        path: TOML file. Relative paths in it are relative to its folder.
+        overrides: ``{"section.key": value}``, applied before validation. Relative paths in them are relative to the
+            working directory.
+
+    Returns:
+        The resolved case: defaults filled in, paths absolute.
+
+    Raises:
+        CaseError: Unreadable file, or any mistakes in it: one line each,
+            ``file: section.key: what is wrong, what is allowed``.
+    """
+    path = Path(path)
+    raw = _read(path)
+    _resolve_paths(raw, path.resolve().parent)
+    errors = _apply_overrides(raw, overrides or {})
+    case, messages = _validate(raw)
+    errors += messages
+    if errors or case is None:
+        raise CaseError(f"{path.name}: {message}" for message in errors)
+    return _with_defaults(case, path.resolve().stem)
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """``section.key=value`` → key and value; the value is read as TOML, and as plain text where it is none.
+
+    Raises:
+        CaseError: There is no ``=`` or no key.
+    """
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise CaseError([f"--set {text}: write section.key=value, such as --set depth.T=40"])
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def _read(path: Path) -> Json:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CaseError([f"{path}: there is no such file"]) from None
+    except tomllib.TOMLDecodeError as error:
+        raise CaseError([f"{path.name}: not valid TOML: {error}"]) from None
+    except UnicodeDecodeError:
+        raise CaseError([f"{path.name}: not a text file in UTF-8"]) from None
+    except OSError as error:
+        raise CaseError([f"{path}: cannot be read: {error.strerror}"]) from None
+
+
+def _resolve_paths(raw: Json, folder: Path) -> None:
+    """Make the relative paths of a case absolute, in place."""
+    for section, key in (("geometry", "file"), ("output", "directory"), ("optimizer", "start")):
+        table = raw.get(section)
+        value = table.get(key) if isinstance(table, dict) else None
+        if isinstance(value, str) and not (key == "start" and value in {"zero", "steer"}):
+            table[key] = str(folder / value)  # type: ignore[index]
+
+
+def _apply_overrides(raw: Json, overrides: Mapping[str, Any]) -> list[str]:
+    """Set ``section.key`` (or a top-level key) in place; say what cannot be set."""
+    errors = []
+    changed: Json = {}
+    for name, value in overrides.items():
+        section, dot, key = name.partition(".")
+        if not dot:
+            raw[section] = value
+        elif isinstance(raw.setdefault(section, {}), dict):
+            raw[section][key] = value
+            changed.setdefault(section, {})[key] = value
+        else:
+            errors.append(f"{name}: [{section}] is not a table in this file")
+    _resolve_paths(changed, Path.cwd())
+    for section, table in changed.items():
+        raw[section].update(table)
+    return errors
+
+
+def _validate(raw: Json) -> tuple[Case | None, list[str]]:
+    """Field errors, then the checks across keys on whatever is valid."""
+    later = not_yet(raw)
+    blocked = {name for name, _ in later}
+    messages = [f"{name}: {text}" for name, text in later]
+    case, errors = _parse(raw)
+    bad = set(blocked)
+    for name, text in errors:
+        bad.add(name)
+        if name not in blocked and name.partition(".")[0] not in blocked:
+            messages.append(f"{name}: {text}")
+    partial = case
+    if partial is None:
+        partial, _ = _parse(_without(raw, bad))
+    if partial is not None:
+        moot = bad | (_NEED_MANIFOLD if bad & {"geometry", "geometry.manifold"} else set())
+        if "attention.matrix" in bad:
+            moot.add("attention.eigenvalues")
+        for name, text in check_case(partial):
+            if not moot & {name, name.partition(".")[0]}:
+                messages.append(f"{name}: {text}")
+    return case, messages
+
+
+def _parse(raw: Json) -> tuple[Case | None, list[tuple[str, str]]]:
+    try:
+        return Case.model_validate(raw), []
+    except ValidationError as error:
+        found: dict[str, str] = {}
+        for item in error.errors():
+            location = [str(part) for part in item["loc"]]
+            name = ".".join(location[:2])
+            found.setdefault(name, _explain(location, dict(item)))
+        return None, list(found.items())
+
+
+def _without(raw: Json, bad: set[str]) -> Json:
+    """The case less its bad keys, so that the rest can still be checked."""
+    result: Json = {section: dict(table) for section, table in _STAND_INS.items()}
+    for section, table in raw.items():
+        if section in bad:
+            continue
+        if isinstance(table, dict):
+            good = {key: value for key, value in table.items() if f"{section}.{key}" not in bad}
+            result[section] = {**result.get(section, {}), **good}
+        else:
+            result[section] = table
+    return result
+
+
+def _explain(location: list[str], item: Json) -> str:
+    """A pydantic error as one clear clause: what is wrong, what is allowed."""
+    section, field = location[0], location[1] if len(location) > 1 else None
+    model = Case if field is None else _section_model(section)
+    allowed = _allowed(model, field or section) or _allowed(Case, section)
+    kind = item["type"]
+    if kind == "extra_forbidden":
+        known = sorted(model.model_fields) if model is not None else []
+        name = field or section
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        return f"unknown {'key' if field else 'section or key'}: {hint}allowed: {', '.join(known)}"
+    if kind == "missing":
+        return f"missing, required: {allowed}" if allowed else "missing, required"
+    if kind == "value_error":
+        return str(item["msg"]).removeprefix("Value error, ")
+    if kind in {"model_type", "dict_type"}:
+        return f"{item['input']!r} is not allowed: a table [{section}]"
+    return f"{item['input']!r} is not allowed: {allowed}"
+
+
+def _section_model(section: str) -> type[BaseModel] | None:
+    field = Case.model_fields.get(section)
+    annotation = field.annotation if field is not None else None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _allowed(model: type[BaseModel] | None, field: str) -> str:
+    info = model.model_fields.get(field) if model is not None else None
+    extra = info.json_schema_extra if info is not None else None
+    return str(extra.get("allowed", "")) if isinstance(extra, dict) else ""
+
+
+def _with_defaults(case: Case, stem: str) -> Case:
+    """Fill in the defaults that depend on other keys or on the file's name."""
+    geometry = case.geometry
+    if geometry.file is None and geometry.h is None:
+        geometry = geometry.model_copy(update={"h": 0.1 if geometry.manifold == "sphere" else 0.02})
+    directory = case.output.directory or Path.cwd() / "results" / stem
+    return case.model_copy(
+        update={
+            "title": case.title or stem,
+            "geometry": geometry,
+            "initial": case.initial.model_copy(update={"mean": case.initial_mean}),
+            "objective": case.objective.model_copy(update={"target": case.target}),
+            "output": case.output.model_copy(update={"directory": directory}),
+        }
+    )

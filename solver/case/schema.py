@@ -1,0 +1,198 @@
+"""The case file as frozen models: every key with its type, allowed values, default and meaning (design, section 8)."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, Strict
+
+__all__ = ["DIMENSIONS", "Case"]
+
+DIMENSIONS = {"circle": 2, "sphere": 3}
+MAX_EIGENVALUE = 50.0
+
+Real = Annotated[float, Strict(), AllowInfNan(False)]
+Integer = Annotated[int, Strict()]
+Flag = Annotated[bool, Strict()]
+Vector = tuple[Real, ...]
+
+
+def _key(default: Any, allowed: str, meaning: str, unit: str = "", **limits: Any) -> Any:
+    """A field with its documentation: what is allowed, what it means, in which unit."""
+    return Field(default, description=meaning, json_schema_extra={"allowed": allowed, "unit": unit}, **limits)
+
+
+def _spectrum(values: Vector) -> Vector:
+    for value in values:
+        if not 0 <= value <= MAX_EIGENVALUE:
+            raise ValueError(f"{value:g} is not allowed: eigenvalues between 0 and {MAX_EIGENVALUE:g}")
+    return values
+
+
+def _symmetric(rows: tuple[Vector, ...]) -> tuple[Vector, ...]:
+    if any(len(row) != len(rows) for row in rows):
+        raise ValueError("not square: as many rows as columns")
+    matrix = np.array(rows)
+    if np.abs(matrix - matrix.T).max(initial=0.0) > 1e-12 * np.abs(matrix).max(initial=1.0):
+        raise ValueError("not symmetric: the matrix must equal its transpose")
+    eigenvalues = np.linalg.eigvalsh(matrix)
+    if eigenvalues.min() < -1e-12 * max(1.0, eigenvalues.max()) or eigenvalues.max() > MAX_EIGENVALUE:
+        shown = ", ".join(f"{value:.4g}" for value in eigenvalues)
+        raise ValueError(f"has eigenvalues {shown}: all must lie between 0 and {MAX_EIGENVALUE:g}")
+    return rows
+
+
+def _direction(vector: Vector) -> Vector:
+    if math.hypot(*vector) == 0.0:
+        raise ValueError("is zero: a direction needs a vector other than zero")
+    return vector
+
+
+Direction = Annotated[Vector, AfterValidator(_direction)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Geometry(_Section):
+    """Where tokens live, and the mesh."""
+
+    manifold: Literal["circle", "sphere"] = _key(..., "'circle' or 'sphere'", "the unit sphere tokens live on")
+    h: Real | None = _key(
+        None, "a number above 0 and up to 1", "target edge length (default 0.1 sphere, 0.02 circle)", "rad", gt=0, le=1
+    )
+    continuation: Vector = _key((), "a falling list of numbers, each above h", "coarser edge lengths solved first", "rad")
+    file: Path | None = _key(None, "path of a .msh file, instead of h", "mesh to use; relative to the case file")
+    allow_coarse: Flag = _key(False, "true or false", "train although the mesh pins the cluster")
+
+
+class Attention(_Section):
+    """The attention kernel e^{⟨x,Ay⟩}."""
+
+    eigenvalues: Annotated[Vector, AfterValidator(_spectrum)] | None = _key(
+        None, "d numbers between 0 and 50 (or give matrix)", "diagonal of A"
+    )
+    matrix: Annotated[tuple[Vector, ...], AfterValidator(_symmetric)] | None = _key(
+        None, "d rows of d numbers, symmetric positive semidefinite (or give eigenvalues)", "A"
+    )
+    normalized: Flag = _key(False, "true or false", "softmax attention, V = log ∫ h dμ")
+    tolerance: Real = _key(
+        1e-10, "a number between 1e-13 and 0.01", "relative accuracy of the separable expansion", ge=1e-13, le=1e-2
+    )
+
+
+class Noise(_Section):
+    """Diffusion."""
+
+    epsilon: Real = _key(..., "a number ≥ 0", "diffusion ε of the PDE; √(2ε) dB for particles", "1/depth", ge=0, le=1e6)
+
+
+class Ffn(_Section):
+    """The features σ of the trained drift W σ(x)."""
+
+    activation: Literal["identity", "tanh", "relu", "gelu"] = _key(
+        "identity", "'identity', 'tanh', 'relu' or 'gelu'", "activation of the features"
+    )
+    bias: Flag = _key(False, "true or false", "append the constant feature 1")
+    width: Integer = _key(0, "an integer ≥ 0", "number of random features act(Ux + b); 0: act(x)", ge=0, le=4096)
+    seed: Integer = _key(0, "an integer ≥ 0", "seed of the random features", ge=0)
+
+
+class Initial(_Section):
+    """The law of the tokens at depth 0."""
+
+    law: Literal["von_mises_fisher"] = _key("von_mises_fisher", "'von_mises_fisher'", "initial law")
+    mean: Direction | None = _key(None, "d numbers, not all zero", "mean direction, normalised (default (e₁+e₂)/√2)")
+    kappa: Real = _key(3.0, "a number ≥ 0 that the mesh can carry, κ ≤ 1/h²", "concentration κ", ge=0)
+
+
+class Depth(_Section):
+    """Depth grid and scheme. Depth is time; T/Δt is the number of layers."""
+
+    T: Real = _key(..., "a number above 0", "depth of the network", "depth", gt=0, le=1e9)
+    grid: Literal["graded", "uniform"] = _key("graded", "'graded' or 'uniform'", "kind of depth grid")
+    first_step: Real = _key(0.05, "a number above 0", "step over the first and last `layer` (graded)", "depth", gt=0)
+    layer: Real = _key(4.0, "a number ≥ 0", "depth of the finely resolved ends (graded)", "depth", ge=0)
+    growth: Real = _key(1.3, "a number between 1 and 10", "growth of steps towards the middle (graded)", ge=1, le=10)
+    steps: Integer | None = _key(None, "an integer ≥ 1", "number of equal steps (uniform)", ge=1)
+    scheme: Literal["mprk2", "euler"] = _key("mprk2", "'mprk2' or 'euler'", "depth step")
+
+
+class Objective(_Section):
+    """What training minimises: loss(μ̄_T) + (λ_reg/2) ∫‖W‖² dt."""
+
+    loss: Literal["align"] = _key("align", "'align'", "terminal loss")
+    target: Direction | None = _key(None, "d numbers, not all zero", "align: direction, normalised (default e₂)")
+    regularization: Real = _key(0.01, "a number ≥ 0", "λ_reg", ge=0)
+
+
+class Optimizer(_Section):
+    """How the control is found."""
+
+    method: Literal["lbfgs", "none"] = _key("lbfgs", "'lbfgs' or 'none'", "'none' runs the start control as it is")
+    start: str = _key("zero", "'zero' or the path of a control.npz", "first control; relative to the case file")
+    max_iterations: Integer = _key(200, "an integer ≥ 0", "iterations on each mesh", ge=0)
+    gradient_tolerance: Real = _key(
+        1e-3, "a number above 0", "L² gradient norm relative to W = 0 on the same mesh (floor 1e-10)", gt=0
+    )
+
+
+class Output(_Section):
+    """What is written where."""
+
+    directory: Path | None = _key(None, "a path", "results folder; relative to the case file (default results/<case>)")
+    frames: Integer = _key(81, "an integer ≥ 2", "depths at which densities are saved", ge=2)
+    formats: tuple[Literal["vtx", "vtk"], ...] = _key(
+        ("vtx", "vtk"), "a list of 'vtx' and 'vtk'", "density.bp (vtx), density.pvd (vtk)"
+    )
+    figures: Flag = _key(True, "true or false", "draw figures/")
+
+
+class Case(_Section):
+    """A resolved case."""
+
+    title: str = _key("", "text", "name of the case (default: the file's name)")
+    geometry: Geometry
+    attention: Attention
+    noise: Noise
+    ffn: Ffn = Ffn()
+    initial: Initial = Initial()
+    depth: Depth
+    objective: Objective = Objective()
+    optimizer: Optimizer = Optimizer()
+    output: Output = Output()
+    petsc: dict[str, str | Flag | Integer | Real] = _key({}, "text, a number or true/false", "options of the linear solver")
+
+    @property
+    def dimension(self) -> int:
+        """d of S^{d-1}."""
+        return DIMENSIONS[self.geometry.manifold]
+
+    @property
+    def matrix(self) -> tuple[Vector, ...]:
+        """A, d rows."""
+        if self.attention.matrix is not None:
+            return self.attention.matrix
+        values = self.attention.eigenvalues or ()
+        return tuple(tuple(value if i == j else 0.0 for j in range(len(values))) for i, value in enumerate(values))
+
+    @property
+    def initial_mean(self) -> Vector:
+        """Unit mean direction of the initial law."""
+        return _unit(self.initial.mean or (1.0, 1.0, 0.0)[: self.dimension])
+
+    @property
+    def target(self) -> Vector:
+        """Unit target direction."""
+        return _unit(self.objective.target or (0.0, 1.0, 0.0)[: self.dimension])
+
+
+def _unit(vector: Vector) -> Vector:
+    norm = math.hypot(*vector)
+    if abs(norm - 1.0) < 4e-16:  # so that a resolved case resolves to itself
+        return vector
+    return tuple(value / norm for value in vector)

@@ -1,0 +1,94 @@
+"""The feed-forward layer: fixed features σ(x) and the drift W σ(x) integrated along edges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from solver.types import FloatArray
+
+__all__ = ["ACTIVATIONS", "FeatureMap", "edge_integrals", "feature_map"]
+
+_QUADRATURE_POINTS = 8
+
+ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "identity": lambda x: x,
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, 0.0),
+    "gelu": lambda x: x * ndtr(x),
+}
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """σ: S^{d-1} → R^m, σ(x) = act(x) or act(Ux + b), with a constant 1 appended if there is a bias.
+
+    Attributes:
+        activation: Name in `ACTIVATIONS`.
+        U: Random weights, shape (width, d), or None.
+        b: Random offsets, shape (width,), or None.
+        bias: Whether the last feature is the constant 1.
+        dimension: d.
+    """
+
+    activation: str
+    U: FloatArray | None
+    b: FloatArray | None
+    bias: bool
+    dimension: int
+
+    @property
+    def size(self) -> int:
+        """m, the number of features."""
+        return (self.dimension if self.U is None else len(self.U)) + int(self.bias)
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        """σ at points x (..., d), shape (..., m)."""
+        argument = x if self.U is None or self.b is None else x @ self.U.T + self.b
+        features = ACTIVATIONS[self.activation](argument)
+        if not self.bias:
+            return features
+        return np.concatenate([features, np.ones((*x.shape[:-1], 1))], axis=-1)
+
+
+def feature_map(activation: str, bias: bool, width: int, seed: int, dimension: int) -> FeatureMap:
+    """Features of a case's [ffn] section; random ones (width > 0) have standard normal U and b drawn from the seed."""
+    if width == 0:
+        return FeatureMap(activation, None, None, bias, dimension)
+    generator = np.random.default_rng(seed)
+    U = generator.standard_normal((width, dimension))
+    b = generator.standard_normal(width)
+    return FeatureMap(activation, U, b, bias, dimension)
+
+
+def edge_integrals(features: FeatureMap, start: FloatArray, end: FloatArray) -> FloatArray:
+    """G_ij = ∫ t ⊗ σ ds along the great-circle arc from x_i to x_j (t its unit tangent), by Gauss–Legendre.
+
+    W : G_ij is then the work of the drift P_x W σ(x) along the arc. Exchanging the ends changes the sign.
+
+    Args:
+        features: σ.
+        start: x_i, shape (edges, d).
+        end: x_j, shape (edges, d).
+
+    Returns:
+        Shape (d, m, edges).
+    """
+    chord = np.linalg.norm(end - start, axis=1)
+    length = 2.0 * np.arcsin(0.5 * chord)
+    nodes, weights = np.polynomial.legendre.leggauss(_QUADRATURE_POINTS)
+    G = np.zeros((start.shape[1], features.size, len(start)))
+    sine = np.sin(length)[:, None]
+    for node, weight in zip(nodes, weights, strict=True):
+        s = (0.5 * (1.0 + node) * length)[:, None]
+        rest = length[:, None] - s
+        x = (np.sin(rest) * start + np.sin(s) * end) / sine
+        t = (np.cos(s) * end - np.cos(rest) * start) / sine
+        G += (0.5 * weight) * np.einsum("ed,em,e->dme", t, features(x), length, optimize=True)
+    if not math.isfinite(float(np.abs(G).max(initial=0.0))):
+        raise ValueError("the feature map is not finite on the sphere")
+    return G

@@ -1,0 +1,45 @@
+"""The space of a case: its mesh, built or read on rank 0, checked, and distributed."""
+
+from __future__ import annotations
+
+from mpi4py import MPI
+
+from solver.case.checks import largest_kappa
+from solver.case.load import CaseError
+from solver.case.schema import Case
+from solver.parallel import on_root
+from solver.space import Space, create_space
+
+__all__ = ["build_space"]
+
+
+def build_space(case: Case, comm: MPI.Comm) -> Space:
+    """Mesh and P1 space of a case's geometry. Collective.
+
+    Raises:
+        CaseError: The mesh file cannot be used, or its edges are too long for the initial law.
+    """
+    mesh = on_root(comm, lambda: _mesh(case), share=False)
+    space = create_space(comm, mesh, case.dimension)
+    limit = largest_kappa(space.h)
+    if case.geometry.file is not None and case.initial.kappa > limit:
+        raise CaseError(
+            [
+                f"initial.kappa: {case.initial.kappa:g} is too sharp for {case.geometry.file.name}, "
+                f"whose edges measure {space.h:.3g}: at most {limit:.4g}"
+            ]
+        )
+    return space
+
+
+def _mesh(case: Case):  # type: ignore[no-untyped-def]
+    from meshes.build import GENERATORS
+    from meshes.simplicial import MeshError, read
+
+    geometry = case.geometry
+    if geometry.file is None:
+        return GENERATORS[geometry.manifold](geometry.h or 0.0)
+    try:
+        return read(geometry.file, case.dimension)
+    except MeshError as error:
+        raise CaseError([f"geometry.file: {error}"]) from None

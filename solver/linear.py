@@ -1,0 +1,154 @@
+"""The linear solves of a depth step: (M + Δt L) x = b and its transpose, in PETSc."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from petsc4py import PETSc
+
+import numpy as np
+
+from solver.operator import Rates
+from solver.parallel import allreduce
+from solver.space import Space
+from solver.types import FloatArray
+
+__all__ = ["ImplicitSolver", "LinearSolveError"]
+
+_RTOL = 1e-14
+_MAX_ITERATIONS = 200
+_MASS_RESIDUAL = 1e-14
+_REFINEMENTS = 2
+
+REASONS = {
+    -2: "the Krylov method broke down",
+    -3: f"no convergence in {_MAX_ITERATIONS} iterations",
+    -4: "the residual grew without bound",
+    -5: "the Krylov method broke down",
+    -9: "the right-hand side or the matrix is not finite (nan or inf)",
+    -11: "the preconditioner or the factorisation failed",
+}
+
+
+class LinearSolveError(RuntimeError):
+    """A depth step's linear system could not be solved, with the reason in words."""
+
+
+class ImplicitSolver:
+    """Solves with M-matrices M + Δt L, label by label, on one PETSc matrix whose entries change from step to step.
+
+    BiCGStab with (block) ILU(0); where it fails, or leaves more than round-off of the mass in the residual
+    (1ᵀ(b − Ax) is the step's mass error), LU takes over. Nothing is carried from one solve to the next but the
+    sparsity pattern.
+
+    Args:
+        space: The P1 space.
+        options: PETSc options, without leading dash, that override the defaults (``ksp_type``, ``pc_type``, …).
+    """
+
+    def __init__(self, space: Space, options: Mapping[str, Any]) -> None:
+        self._space = space
+        self._mass = space.mass[: space.owned]
+        self._A = self._create_matrix(space)
+        self._x, self._b = self._A.createVecs()
+        self._r = self._b.duplicate()
+        self._ksp = PETSc.KSP().create(space.comm)
+        self._ksp.setType("bcgs")
+        self._ksp.getPC().setType("ilu" if space.comm.size == 1 else "bjacobi")
+        self._ksp.setTolerances(rtol=_RTOL, atol=1e-300, max_it=_MAX_ITERATIONS)
+        self._ksp.setInitialGuessNonzero(True)
+        self._ksp.setOperators(self._A)
+        self._apply_options(options)
+        self._lu: Any = None
+        self.fallbacks = 0
+
+    def solve(self, rates: Rates, dt: float, rhs: FloatArray, guess: FloatArray, transpose: bool = False) -> FloatArray:
+        """Solve (M + Δt L) x = rhs, or (M + Δt Lᵀ) x = rhs. Collective.
+
+        Args:
+            rates: Entries of L, (labels, edges).
+            dt: Δt.
+            rhs: (labels, local nodes); owned entries are used.
+            guess: Start of the Krylov method, (labels, local nodes); owned entries are used.
+            transpose: Whether to solve with the transpose.
+
+        Returns:
+            x, (labels, local nodes), ghosts included.
+
+        Raises:
+            LinearSolveError: On every rank, if neither the Krylov method nor LU solves the system.
+        """
+        owned = self._space.owned
+        result = np.empty((len(rhs), len(self._space.x)))
+        for label in range(len(rhs)):
+            self._assemble(rates.forward[label], rates.backward[label], dt, transpose)
+            self._b.array[:] = rhs[label, :owned]
+            self._x.array[:] = guess[label, :owned]
+            self._solve_one(conservative=not transpose)
+            result[label, :owned] = self._x.array_r
+        self._space.update_ghosts(result)
+        return result
+
+    def _create_matrix(self, space: Space) -> Any:
+        """Matrix with the pattern of the edges; values arrive as [L_ii, L_jj, L_ij, L_ji, m], summed by PETSc."""
+        index_map = space.V.dofmap.index_map
+        numbers = index_map.local_to_global(np.arange(len(space.x), dtype=np.int32)).astype(PETSc.IntType)
+        i, j = numbers[space.edges.T] if len(space.edges) else (numbers[:0], numbers[:0])
+        diagonal = numbers[: space.owned]
+        A = PETSc.Mat().create(space.comm)
+        A.setSizes(((space.owned, space.nodes), (space.owned, space.nodes)))
+        A.setType("aij")
+        A.setPreallocationCOO(np.concatenate([i, j, i, j, diagonal]), np.concatenate([i, j, j, i, diagonal]))
+        return A
+
+    def _assemble(self, forward: FloatArray, backward: FloatArray, dt: float, transpose: bool) -> None:
+        out, back = dt * forward, dt * backward
+        upper, lower = (-out, -back) if transpose else (-back, -out)
+        self._A.setValuesCOO(np.concatenate([out, back, upper, lower, self._mass]))
+
+    def _solve_one(self, conservative: bool) -> None:
+        self._ksp.solve(self._b, self._x)
+        if self._ksp.getConvergedReason() < 0:
+            self._solve_lu()
+        if not conservative:
+            return
+        for _ in range(_REFINEMENTS):
+            self._A.mult(self._x, self._r)
+            self._r.aypx(-1.0, self._b)
+            if abs(self._r.sum()) <= _MASS_RESIDUAL:
+                return
+            correction = self._b.duplicate()
+            self._ksp.setInitialGuessNonzero(False)
+            self._ksp.solve(self._r, correction)
+            self._ksp.setInitialGuessNonzero(True)
+            if self._ksp.getConvergedReason() > 0:
+                self._x.axpy(1.0, correction)
+            correction.destroy()
+
+    def _solve_lu(self) -> None:
+        """Direct solve of the current system."""
+        krylov = int(self._ksp.getConvergedReason())
+        if self._lu is None:
+            self._lu = PETSc.KSP().create(self._space.comm)
+            self._lu.setType("preonly")
+            self._lu.getPC().setType("lu")
+            if self._space.comm.size > 1:
+                self._lu.getPC().setFactorSolverType("mumps")
+            self._lu.setOperators(self._A)
+        self.fallbacks += 1
+        self._lu.solve(self._b, self._x)
+        reason = int(self._lu.getConvergedReason())
+        finite = bool(allreduce(self._space.comm, float(np.isfinite(self._x.array_r).all())) == self._space.comm.size)
+        if reason < 0 or not finite:
+            words = REASONS.get(krylov, f"PETSc reason {krylov}")
+            raise LinearSolveError(f"linear solve failed: {words}; LU failed too ({REASONS.get(reason, reason)})")
+
+    def _apply_options(self, options: Mapping[str, Any]) -> None:
+        """Let the case's [petsc] options override the defaults of the Krylov solver."""
+        database = PETSc.Options()
+        for name, value in options.items():
+            database.setValue(name, value)
+        self._ksp.setFromOptions()
+        for name in options:
+            database.delValue(name)

@@ -1,0 +1,95 @@
+"""Stationary states of the untrained flow: μ ∝ e^{V[μ]/ε}."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from mpi4py import MPI
+
+from solver.attention.protocol import Attention
+from solver.parallel import allreduce
+from solver.space import Space
+from solver.types import FloatArray
+
+__all__ = ["Stationary", "entropy", "free_energy", "gibbs_density", "stationary_state"]
+
+_TOLERANCE = 1e-13
+_MAX_ITERATIONS = 20_000
+
+
+@dataclass(frozen=True)
+class Stationary:
+    """A self-consistent Gibbs state of the discrete flow.
+
+    Attributes:
+        mu: Density, (labels, local nodes).
+        energy: Its free energy E.
+        iterations: Fixed-point iterations used.
+        residual: Last relative change of the moments.
+    """
+
+    mu: FloatArray
+    energy: float
+    iterations: int
+    residual: float
+
+
+def entropy(space: Space, mu: FloatArray) -> FloatArray:
+    """∫ μ_ℓ log μ_ℓ for every label (0·log 0 = 0; round-off below zero counts as zero). Collective."""
+    positive = np.maximum(mu, 1e-320)
+    return space.integrate(np.where(mu > 0, mu * np.log(positive), 0.0))
+
+
+def free_energy(
+    space: Space, attention: Attention, label_weights: FloatArray, epsilon: float, mu: FloatArray
+) -> float | None:
+    """E(μ) = ε Σ ρ_ℓ ∫ μ_ℓ log μ_ℓ − ½ Σ ρ_ℓ ρ_m ∬ h dμ_ℓ dμ_m; None where there is none. Collective."""
+    interaction = attention.energy(attention.moments(mu))
+    if interaction is None:
+        return None
+    return epsilon * float(label_weights @ entropy(space, mu)) + interaction
+
+
+def gibbs_density(space: Space, potential: FloatArray, epsilon: float) -> FloatArray:
+    """e^{V/ε} / Σ m e^{V/ε} for V of shape (labels, local nodes). Collective."""
+    highest = allreduce(space.comm, potential.max(axis=-1, initial=-np.inf), MPI.MAX)
+    density = np.exp((potential - highest[:, None]) / epsilon)
+    result: FloatArray = density / space.integrate(density)[:, None]
+    return result
+
+
+def stationary_state(
+    space: Space, attention: Attention, label_weights: FloatArray, epsilon: float, start: FloatArray
+) -> Stationary:
+    """The Gibbs state in whose well `start` lies, by fixed-point iteration on the moments. Collective.
+
+    For a positive semidefinite kernel each iteration minimises a majorant of E (the concave interaction replaced by its
+    tangent), so E falls all the way and no damping is needed.
+
+    Args:
+        space: P1 space.
+        attention: With a potential.
+        label_weights: ρ_ℓ, (labels,).
+        epsilon: ε > 0.
+        start: Density to start from, (labels, local nodes).
+
+    Raises:
+        ValueError: ε = 0 or attention without a potential.
+    """
+    if epsilon <= 0.0:
+        raise ValueError("stationary densities need ε > 0; at ε = 0 they are Diracs")
+    mu, c = start, attention.moments(start)
+    residual = np.inf
+    iterations = 0
+    while residual > _TOLERANCE and iterations < _MAX_ITERATIONS:
+        potential = attention.potential(c)
+        if potential is None:
+            raise ValueError("this attention has no potential")
+        mu = gibbs_density(space, potential, epsilon)
+        update = attention.moments(mu)
+        residual = float(np.linalg.norm(update - c) / np.linalg.norm(update))
+        c = update
+        iterations += 1
+    energy = free_energy(space, attention, label_weights, epsilon, mu)
+    return Stationary(mu, np.nan if energy is None else energy, iterations, residual)
