@@ -1,0 +1,49 @@
+# make setup | turnpike | test | test-all | lint | bench | clean
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+RANKS ?= $(shell nproc 2>/dev/null || echo 2)
+STAMP := $(VENV)/.installed
+# The tests must not depend on what the user's shell or PETSc configuration holds.
+CLEAN := env -u PYTHONPATH -u PYTHONHOME -u PETSC_OPTIONS -u PETSC_DIR -u SLEPC_DIR
+
+.PHONY: help setup turnpike test test-all lint bench clean
+
+help:
+	@echo "make setup      find Python >= 3.12, create $(VENV), install, check the machine"
+	@echo "make turnpike   run cases/turnpike.toml on all cores; results in results/turnpike"
+	@echo "make test       lint, types and tests on 1, 3, 2 and 8 ranks"
+	@echo "make test-all   the same with the slow checks"
+	@echo "make bench      benchmark ratios"
+
+setup: $(STAMP)
+	@$(CLEAN) $(PY) -m solver.doctor
+
+$(STAMP): pyproject.toml tools/setup.sh
+	@bash tools/setup.sh $(VENV)
+	@touch $(STAMP)
+
+turnpike: $(STAMP)
+	@$(CLEAN) $(BIN)/mpirun -n $(RANKS) $(PY) -m solver.run cases/turnpike.toml --overwrite
+
+lint: $(STAMP)
+	@$(CLEAN) $(BIN)/ruff check .
+	@$(CLEAN) $(BIN)/ruff format --check .
+	@$(CLEAN) $(BIN)/mypy
+
+test: lint
+	@$(CLEAN) PY=$(PY) BIN=$(BIN) bash tools/test.sh "not slow"
+
+test-all: lint
+	@$(CLEAN) PY=$(PY) BIN=$(BIN) bash tools/test.sh "slow or not slow"
+
+bench: $(STAMP)
+	@$(CLEAN) $(PY) tests/benchmarks/bench.py
+
+clean:
+	rm -rf results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
