@@ -111,37 +111,35 @@ def _crossing(t: FloatArray, excess: FloatArray, a: int, b: int) -> float:
     return float(t[a] + (t[b] - t[a]) * excess[a] / (excess[a] - excess[b]))
 
 
-def terminal_rate(t: FloatArray, W: FloatArray, plateau: tuple[float, float] | None) -> float | None:
+def terminal_rate(t: FloatArray, W: FloatArray) -> float | None:
     """Growth rate a of the control towards T: slope of log ‖W_t − c‖ at mid-step depths.
 
-    c is the mean of W over the plateau (over [T/3, 2T/3] if there is none): a floor that the initial mass near −e₁
-    keeps alive. The fit uses the last stretch on which ‖W_t − c‖ lies between 10 ‖c‖ and 0.05 of its maximum.
+    c is the mean of W over [T/3, 2T/3]: a floor that the initial mass near −e₁ and its hilltop mode keep alive. (Over
+    the whole plateau c would hold the onset of the escape itself, and hide it where the energy rises by little.) The
+    fit uses the last stretch on which ‖W_t − c‖ lies between 10 ‖c‖ and 0.05 of its maximum.
 
     Args:
         t: Depth grid, (steps + 1,).
         W: Control or gradient, (steps, d, m).
-        plateau: From `find_phases`.
 
     Returns:
         The rate; None if the stretch is shorter than one e-folding.
     """
     T = float(t[-1])
-    start, end = plateau or (T / 3, 2 * T / 3)
     dt, middle = np.diff(t), 0.5 * (t[1:] + t[:-1])
-    overlap = np.clip(np.minimum(t[1:], end) - np.maximum(t[:-1], start), 0.0, None)
+    overlap = np.clip(np.minimum(t[1:], 2 * T / 3) - np.maximum(t[:-1], T / 3), 0.0, None)
     flat = W.reshape(len(dt), -1)
     c = overlap @ flat / overlap.sum()
     size = np.linalg.norm(flat - c, axis=1)
     floor, ceiling = 10.0 * float(np.linalg.norm(c)), 0.05 * float(size.max())
     inside = (size >= floor) & (size <= ceiling) & (middle > 0.5 * T) & (size > 0)
-    last = np.flatnonzero(inside)
-    if len(last) == 0:
+    candidates = np.flatnonzero(inside)
+    if len(candidates) == 0:
         return None
-    first = int(last[-1])
+    first = last = int(candidates[-1])
     while first > 0 and inside[first - 1]:
         first -= 1
-    window = slice(first, int(last[-1]) + 1)
-    logs = np.log(size[window])
+    logs = np.log(size[first : last + 1])
     if len(logs) < 3 or logs.max() - logs.min() < 1.0:
         return None
-    return float(np.polyfit(middle[window], logs, 1)[0])
+    return float(np.polyfit(middle[first : last + 1], logs, 1)[0])

@@ -1,0 +1,76 @@
+"""A results folder as arrays, for notebooks and figures."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Run", "RunError", "load_run"]
+
+
+class RunError(ValueError):
+    """A folder that holds no complete run, with what is missing or damaged."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        directory: Its folder.
+        summary: Content of summary.json.
+        trajectory: Columns of trajectory.csv by name, (steps + 1,) each; depth and rates in units of depth, angles rad.
+        history: Columns of history.csv by name.
+        t: Depth grid, (steps + 1,).
+        W: Control, (steps, d, m).
+    """
+
+    directory: Path
+    summary: dict[str, Any]
+    trajectory: dict[str, NDArray[np.float64]]
+    history: dict[str, NDArray[np.float64]]
+    t: NDArray[np.float64]
+    W: NDArray[np.float64]
+
+
+def load_run(directory: str | Path) -> Run:
+    """Read a results folder.
+
+    Raises:
+        RunError: A file is missing or damaged; the message names it.
+    """
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise RunError(f"{folder}: there is no such folder")
+    current = ""
+    try:
+        current = "summary.json"
+        summary = json.loads((folder / current).read_text(encoding="utf-8"))
+        current = "trajectory.csv"
+        trajectory = _columns(folder / current)
+        current = "history.csv"
+        history = _columns(folder / current)
+        current = "control.npz"
+        with np.load(folder / current, allow_pickle=False) as data:
+            t, W = np.asarray(data["t"]), np.asarray(data["W"])
+    except FileNotFoundError:
+        raise RunError(f"{folder}: no {current} there; is this the folder of a finished run?") from None
+    except Exception as error:  # json, csv, zipfile and numpy each have their own
+        raise RunError(f"{folder / current}: damaged ({error})") from None
+    return Run(folder, summary, trajectory, history, t, W)
+
+
+def _columns(path: Path) -> dict[str, NDArray[np.float64]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        rows = list(reader)
+        names = list(reader.fieldnames or ())
+    if not names:
+        raise ValueError("empty")
+    return {name: np.array([float(row[name]) for row in rows]) for name in names}

@@ -1,0 +1,61 @@
+"""Controls: W is a function of depth alone, so it moves between meshes unchanged and between depth grids by averaging."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from solver.case.load import CaseError
+from solver.types import FloatArray
+
+__all__ = ["read_control", "same_grid", "transfer", "write_control"]
+
+
+def write_control(path: Path, t: FloatArray, W: FloatArray) -> None:
+    """control.npz: `t` (steps + 1,), `W` (steps, d, m). The same arrays give the same bytes."""
+    np.savez(path, t=t, W=W)
+
+
+def read_control(path: Path) -> tuple[FloatArray, FloatArray]:
+    """t and W of a control.npz.
+
+    Raises:
+        CaseError: Not such a file, or its arrays do not fit together.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            t, W = np.asarray(data["t"], dtype=np.float64), np.asarray(data["W"], dtype=np.float64)
+    except Exception as error:  # zipfile, numpy and OS errors all mean the same here
+        raise CaseError([f"{path.name}: not a control.npz with arrays t and W ({error})"]) from None
+    if W.ndim != 3 or t.shape != (len(W) + 1,) or not np.all(np.diff(t) > 0):
+        raise CaseError([f"{path.name}: t {t.shape} and W {W.shape} must be (steps + 1,), rising, and (steps, d, m)"])
+    if not np.isfinite(W).all():
+        raise CaseError([f"{path.name}: W is not finite"])
+    return t, W
+
+
+def same_grid(a: FloatArray, b: FloatArray) -> bool:
+    """Whether two depth grids are equal to round-off."""
+    return a.shape == b.shape and bool(np.allclose(a, b, rtol=0.0, atol=1e-12 * b[-1]))
+
+
+def transfer(t: FloatArray, W: FloatArray, new: FloatArray) -> FloatArray:
+    """Mean of a piecewise constant control over each step of another grid of the same depth.
+
+    Args:
+        t: Grid of W, (steps + 1,).
+        W: (steps, d, m).
+        new: Other grid, (new steps + 1,).
+
+    Raises:
+        CaseError: The depths differ.
+    """
+    if same_grid(t, new):
+        return W
+    if abs(t[-1] - new[-1]) > 1e-9 * new[-1]:
+        raise CaseError([f"optimizer.start: that control reaches depth {t[-1]:g}, this case {new[-1]:g}"])
+    flat = W.reshape(len(W), -1)
+    integral = np.concatenate([np.zeros((1, flat.shape[1])), np.cumsum(np.diff(t)[:, None] * flat, axis=0)])
+    at_new = np.column_stack([np.interp(new, t, column) for column in integral.T])
+    return (np.diff(at_new, axis=0) / np.diff(new)[:, None]).reshape(len(new) - 1, *W.shape[1:])

@@ -1,0 +1,110 @@
+"""Solve a case and write its results folder.
+
+mpirun -n N python -m solver.run CASE [-o DIR] [--set section.key=value]... [--strict] [--overwrite] [--quiet]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mpi4py import MPI
+
+from solver.arguments import BAD_INPUT, DONE, FAILED, RankParser, fail, read_case, start
+from solver.case.load import CaseError
+from solver.case.schema import Case
+from solver.log import LOG, log_to_file, start_log
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from the command line; returns the exit code. Collective."""
+    comm = MPI.COMM_WORLD
+    start(comm)
+    options = _parser().parse_args(arguments)
+    start_log(comm, options.quiet)
+    try:
+        case = _case(comm, options)
+    except CaseError as error:
+        return fail(comm, error, BAD_INPUT)
+
+    # Imported only now: bad input is reported before PETSc, DOLFINx and gmsh take their seconds.
+    from solver.output import prepare_folder, write_results
+    from solver.parallel import on_root
+    from solver.problem import Problem
+    from solver.report import closing_lines
+    from solver.sweeps import SweepError
+
+    directory = case.output.directory or Path("results")
+    try:
+        prepare_folder(comm, directory, case, options.overwrite)
+        on_root(comm, lambda: log_to_file(directory / "run.log"))
+        _announce(comm, case, directory)
+        result = Problem(case, comm).solve()
+        write_results(result, directory, case)
+    except CaseError as error:
+        LOG.error("%s", error) if options.quiet else None
+        return fail(comm, error, BAD_INPUT)
+    except (SweepError, OSError) as error:
+        return fail(comm, error, FAILED)
+    if case.output.figures:
+        on_root(comm, lambda: _draw(directory))
+    for line in closing_lines(result.summary):
+        LOG.info("%s", line)
+    if not result.converged:
+        LOG.warning("the gradient tolerance was not met; the results are those of the last iterate")
+    return FAILED if options.strict and not result.converged else DONE
+
+
+def _parser() -> RankParser:
+    parser = RankParser("python -m solver.run", "Solve a case: forward, adjoint, control; write a results folder.")
+    parser.add_case()
+    parser.add_argument("-o", "--output", metavar="DIR", help="results folder (default: results/<case>)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the results in that folder")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if the optimiser did not converge")
+    parser.add_argument("--quiet", action="store_true", help="print warnings and errors only (run.log has it all)")
+    for later in ("--dry-run", "--resume"):
+        parser.add_argument(later, action=_NotYet, help="not available yet in this version")
+    return parser
+
+
+class _NotYet(argparse.Action):
+    def __init__(self, option_strings: list[str], dest: str, **options: object) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=str(options.get("help", "")))
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        parser.error(f"{self.option_strings[0]} is not available yet in this version")
+
+
+def _case(comm: MPI.Comm, options: argparse.Namespace) -> Case:
+    case = read_case(comm, options.case, options.overrides)
+    if options.output is None:
+        return case
+    directory = Path(options.output).resolve()
+    return case.model_copy(update={"output": case.output.model_copy(update={"directory": directory})})
+
+
+def _announce(comm: MPI.Comm, case: Case, directory: Path) -> None:
+    LOG.info("%s: %d rank%s, results in %s", case.title, comm.size, "s" if comm.size > 1 else "", directory)
+    cores = len(os.sched_getaffinity(0))
+    if comm.size > cores:
+        LOG.warning("%d ranks on %d cores: right, but slower than %d ranks", comm.size, cores, cores)
+
+
+def _draw(directory: Path) -> None:
+    """Draw the figures; whatever goes wrong there must not lose the run."""
+    try:
+        from postprocess.figures import draw_figures
+
+        for path in draw_figures(directory):
+            LOG.info("drew %s", path)
+    except Exception as error:
+        LOG.warning("figures could not be drawn (%s); later: python -m postprocess.figures %s", error, directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""summary.json: what a run found, in numbers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from solver import __version__
+from solver.phases import PLATEAU_VARIATION, find_phases, terminal_rate
+from solver.problem import Evaluation, Problem, Trajectory
+from solver.types import Json
+
+__all__ = ["FORMAT_VERSION", "software", "summarise"]
+
+FORMAT_VERSION = 1
+_PACKAGES = ("fenics-dolfinx", "dolfinx-solver-real", "petsc4py", "mpi4py", "numpy", "scipy", "gmsh", "pydantic")
+
+
+def summarise(
+    problem: Problem,
+    trajectory: Trajectory,
+    evaluation: Evaluation,
+    minimum_energy: float,
+    optimizer: Json,
+    seconds: float,
+) -> Json:
+    """The content of summary.json (design, section 8); undefined values are None.
+
+    Args:
+        problem: On the finest mesh.
+        trajectory: Under the final control.
+        evaluation: J and its parts there.
+        minimum_energy: E_min.
+        optimizer: That section, ready.
+        seconds: Time since training began.
+    """
+    diagnostics, t, W = trajectory.diagnostics, trajectory.t, trajectory.W
+    phases = find_phases(t, diagnostics.energy, diagnostics.conditional_resultant, diagnostics.angle)
+    start, end = phases.plateau or (None, None)
+    counts = problem.counts
+    rise = float(np.diff(diagnostics.energy).max() / np.abs(diagnostics.energy).max())
+    content: Json = {
+        "format_version": FORMAT_VERSION,
+        "case": problem.case.title,
+        "manifold": problem.case.geometry.manifold,
+        "ranks": problem.comm.size,
+        "dofs": problem.space.nodes,
+        "steps": len(problem.dt),
+        "objective": {
+            "J": evaluation.J,
+            "loss": evaluation.loss,
+            "regularization": evaluation.regularization,
+        },
+        "optimizer": optimizer,
+        "invariants": {
+            "mass_error": float(np.abs(diagnostics.mass - 1.0).max()),
+            "min_density": float(diagnostics.min_density.min()),
+            "energy_increase": None if W.any() else max(rise, 0.0),
+        },
+        "energy": {
+            "initial": float(diagnostics.energy[0]),
+            "minimum": minimum_energy,
+            "plateau": phases.plateau_energy,
+            "final": float(diagnostics.energy[-1]),
+        },
+        "phases": {
+            "clustered": phases.clustered,
+            "plateau": phases.plateau is not None and phases.plateau_variation <= PLATEAU_VARIATION,
+            "escaped": phases.escaped,
+            "clustered_relative": phases.clustered_relative,
+            "escaped_relative": phases.escaped_relative,
+            "initial_width": start,
+            "plateau_width": None if start is None or end is None else end - start,
+            "final_width": None if end is None else float(t[-1]) - end,
+            "plateau_variation": phases.plateau_variation,
+            "displacement": phases.displacement,
+            "terminal_rate": terminal_rate(t, W) if W.any() else None,
+        },
+        "timing": {
+            "setup": problem.setup_seconds,
+            "forward": counts.forward_seconds / max(counts.forward, 1),
+            "adjoint": counts.adjoint_seconds / max(counts.adjoint, 1),
+            "total": problem.setup_seconds + seconds,
+        },
+        "software": software(),
+    }
+    cleaned: Json = _finite(content)
+    return cleaned
+
+
+def software() -> Json:
+    """Versions of what computed the result, and the commit of a checkout."""
+    versions: Json = {"turnpike": __version__, "python": platform.python_version(), "commit": _commit()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _commit() -> str | None:
+    folder = Path(__file__).resolve().parents[1]
+    if not (folder / ".git").exists():
+        return None
+    try:
+        run = subprocess.run(
+            ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip()
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no nan: None instead."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,296 @@
+"""Training: the control problem solved mesh by mesh, from coarse to fine, and the outcome diagnosed."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from solver.case.load import CaseError
+from solver.case.schema import Case
+from solver.control import read_control, same_grid, transfer
+from solver.diagnostics import adjoint_norm
+from solver.log import LOG, Progress, format_seconds
+from solver.optimisers import OPTIMISERS, Iterate, Outcome, Settings
+from solver.parallel import on_root
+from solver.problem import Evaluation, Problem, Trajectory
+from solver.resolution import check_resolution
+from solver.schemes import Step
+from solver.summary import summarise
+from solver.types import FloatArray, Json
+
+__all__ = ["HistoryRow", "Result", "solve"]
+
+_COARSE_TOLERANCE = 1e-2
+_GRADIENT_FLOOR = 1e-10
+_SECONDS_BETWEEN_LINES = 2.0
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    """One accepted iterate, a row of history.csv. Sweeps and seconds count from the start of the run."""
+
+    nodes: int
+    iteration: int
+    J: float
+    loss: float
+    regularization: float
+    gradient_norm: float
+    step: float
+    forward_solves: int
+    adjoint_solves: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """A solved case.
+
+    Attributes:
+        problem: On the finest mesh.
+        W: Control, (steps, d, m).
+        trajectory: Densities and diagnostics under W.
+        phi: Adjoint φ at every depth, (labels, local nodes) each.
+        adjoint_norm: ‖∇φ‖_{L²(μ)} along depth, (steps + 1,).
+        history: Accepted iterates on all meshes.
+        summary: Content of summary.json.
+        converged: Whether the gradient tolerance was met on the finest mesh (True if nothing was to be optimised).
+    """
+
+    problem: Problem
+    W: FloatArray
+    trajectory: Trajectory
+    phi: list[FloatArray] = field(repr=False)
+    adjoint_norm: FloatArray
+    history: list[HistoryRow] = field(repr=False)
+    summary: Json
+    converged: bool
+
+
+class _Tally:
+    """History and sweep counts over all meshes."""
+
+    def __init__(self) -> None:
+        self.history: list[HistoryRow] = []
+        self.started = time.perf_counter()
+        self._forward = self._adjoint = 0
+
+    def leave(self, problem: Problem) -> None:
+        """Add a mesh that is done with."""
+        self._forward += problem.counts.forward
+        self._adjoint += problem.counts.adjoint
+
+    def solves(self, problem: Problem) -> tuple[int, int]:
+        """Forward and adjoint sweeps so far, on all meshes."""
+        return self._forward + problem.counts.forward, self._adjoint + problem.counts.adjoint
+
+    def record(self, problem: Problem, iterate: Iterate, evaluation: Evaluation) -> None:
+        """Add an accepted iterate."""
+        self.history.append(
+            HistoryRow(
+                problem.space.nodes,
+                iterate.iteration,
+                evaluation.J,
+                evaluation.loss,
+                evaluation.regularization,
+                iterate.gradient_norm,
+                iterate.step,
+                *self.solves(problem),
+                time.perf_counter() - self.started,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class _Untrained:
+    """The run with W = 0 on one mesh."""
+
+    final: FloatArray
+    gradient_norm: float
+
+
+def solve(problem: Problem) -> Result:
+    """Train through the meshes of the problem's case, then diagnose the control that was found. Collective.
+
+    Raises:
+        CaseError: The start does not fit, or a mesh pins the cluster.
+        SweepError: A linear solve failed.
+    """
+    case = problem.case
+    tally = _Tally()
+    W = _start(problem)
+    optimise = case.optimizer.method != "none"
+    if optimise:
+        for h in case.geometry.continuation:
+            coarse = Problem(_on_coarse_mesh(case, h), problem.comm)
+            tolerance = max(case.optimizer.gradient_tolerance, _COARSE_TOLERANCE)
+            outcome, _ = _train(coarse, W, tolerance, tally, final=False)
+            W = outcome.last.u.reshape(problem.control_shape) / np.sqrt(coarse.dt)[:, None, None]
+            tally.leave(coarse)
+    outcome = None
+    if optimise:
+        outcome, untrained = _train(problem, W, case.optimizer.gradient_tolerance, tally, final=True)
+        W = outcome.last.u.reshape(problem.control_shape) / np.sqrt(problem.dt)[:, None, None]
+    steps = problem.steps(W, Progress("forward step", len(problem.dt)))
+    if not optimise:
+        untrained_final = problem.steps(None)[-1].after if W.any() else steps[-1].after
+        untrained = _Untrained(untrained_final, math.nan)
+    return _finish(problem, W, steps, outcome, untrained, tally)
+
+
+def _start(problem: Problem) -> FloatArray:
+    """The control named by optimizer.start, on this problem's depth grid. Collective."""
+    start = problem.case.optimizer.start
+    if start == "zero":
+        return problem.zero_control()
+    t, W = on_root(problem.comm, lambda: read_control(Path(start)))
+    if W.shape[1:] != problem.control_shape[1:]:
+        raise CaseError([f"optimizer.start: that control is {W.shape[1:]} a step, (d, m) = {problem.control_shape[1:]}"])
+    if not same_grid(t, problem.t):
+        LOG.info("start control averaged from %d onto %d depth steps", len(W), len(problem.dt))
+    return transfer(t, W, problem.t)
+
+
+def _on_coarse_mesh(case: Case, h: float) -> Case:
+    geometry = case.geometry.model_copy(update={"h": h, "file": None, "continuation": ()})
+    return case.model_copy(update={"geometry": geometry})
+
+
+def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, final: bool) -> tuple[Outcome, _Untrained]:
+    """Optimise on one mesh from W, after checking that the mesh resolves the cluster. Collective."""
+    case = problem.case
+    steps = problem.steps(None)
+    gradient, _ = problem.adjoint(steps, problem.zero_control())
+    untrained = _Untrained(steps[-1].after, math.sqrt(problem.squared_norm(gradient)))
+    check_resolution(problem, steps[-1].after, gradient, final)
+    target = max(tolerance * untrained.gradient_norm, _GRADIENT_FLOOR)
+    LOG.info(
+        "mesh: %d nodes, h = %.3g; %d depth steps; attention rank %d (error %.1e); gradient at W = 0: %.4g",
+        problem.space.nodes, problem.space.h, len(problem.dt), problem.attention.rank, problem.expansion.error,
+        untrained.gradient_norm,
+    )  # fmt: skip
+
+    scale = np.sqrt(problem.dt)[:, None, None]
+    evaluations: dict[bytes, Evaluation] = {}
+
+    def objective(u: FloatArray) -> tuple[float, FloatArray]:
+        evaluation = problem.evaluate(u.reshape(problem.control_shape) / scale)
+        evaluations[u.tobytes()] = evaluation
+        return evaluation.J, (scale * evaluation.gradient).ravel()
+
+    lines = _IterationLines(untrained.gradient_norm, target, case.optimizer.max_iterations)
+
+    def report(iterate: Iterate) -> None:
+        evaluation = evaluations[iterate.u.tobytes()]
+        evaluations.clear()
+        evaluations[iterate.u.tobytes()] = evaluation
+        tally.record(problem, iterate, evaluation)
+        lines(iterate, *tally.solves(problem))
+
+    optimiser = OPTIMISERS[case.optimizer.method]
+    outcome = optimiser(objective, (scale * W).ravel(), Settings(case.optimizer.max_iterations, target), report)
+    last = outcome.last
+    verdict = "converged" if outcome.converged else "NOT converged"
+    LOG.log(
+        20 if outcome.converged else 30,
+        "%s on %d nodes after %d iterations: %s; J = %.8g, relative gradient %.2e (tolerance %.1e)",
+        verdict, problem.space.nodes, last.iteration, outcome.reason, last.J,
+        last.gradient_norm / untrained.gradient_norm if untrained.gradient_norm else math.nan, tolerance,
+    )  # fmt: skip
+    if "line search" in outcome.reason:
+        _judge_gradient(problem, last.u.reshape(problem.control_shape) / scale)
+    return outcome, untrained
+
+
+class _IterationLines:
+    """A line per iteration, thinned out, with an ETA from the mean rate at which the gradient has fallen."""
+
+    def __init__(self, reference: float, target: float, limit: int) -> None:
+        self._reference, self._target, self._limit = reference, target, limit
+        self._started = time.perf_counter()
+        self._last = -math.inf
+
+    def __call__(self, iterate: Iterate, forward: int, adjoint: int) -> None:
+        now = time.perf_counter()
+        done = iterate.gradient_norm <= self._target
+        if now - self._last < _SECONDS_BETWEEN_LINES and not done:
+            return
+        self._last = now
+        LOG.info(
+            "iteration %3d/%d  J %.8f  gradient %.2e of W = 0  step %.2e  sweeps %d+%d  %s",
+            iterate.iteration, self._limit, iterate.J, iterate.gradient_norm / self._reference, iterate.step,
+            forward, adjoint, "" if done else f"ETA {self._eta(iterate, now - self._started)}",
+        )  # fmt: skip
+
+    def _eta(self, iterate: Iterate, elapsed: float) -> str:
+        fallen = math.log(self._reference / iterate.gradient_norm)
+        if iterate.iteration < 3 or fallen < 0.5:
+            return "unknown"
+        by_gradient = elapsed * math.log(iterate.gradient_norm / self._target) / fallen
+        by_limit = elapsed * (self._limit - iterate.iteration) / iterate.iteration
+        return format_seconds(min(by_gradient, by_limit))
+
+
+def _judge_gradient(problem: Problem, W: FloatArray) -> None:
+    """After a failed line search: say whether the gradient agrees with differences of J. Collective."""
+    _, gradient = problem.gradient(W)
+    norm = math.sqrt(problem.squared_norm(gradient))
+    direction = gradient / norm
+    scale = 1e-4 * max(1.0, math.sqrt(problem.squared_norm(W)))
+    ahead, _ = problem.gradient(W + scale * direction)
+    behind, _ = problem.gradient(W - scale * direction)
+    measured = (ahead - behind) / (2 * scale)
+    error = abs(measured - norm) / norm
+    verdict = "the gradient is right; J cannot be lowered further in double precision" if error < 1e-3 else (
+        "the gradient does not match J: please report this case"
+    )
+    LOG.warning("gradient check along itself: %.6e, by differences %.6e: %s", norm, measured, verdict)
+
+
+def _finish(
+    problem: Problem,
+    W: FloatArray,
+    steps: list[Step],
+    outcome: Outcome | None,
+    untrained: _Untrained,
+    tally: _Tally,
+) -> Result:
+    """Diagnose the final control. Collective."""
+    gradient, phi = problem.adjoint(steps, W, keep=True)
+    loss, regularization = problem.objective(steps[-1].after, W)
+    evaluation = Evaluation(loss + regularization, loss, regularization, gradient)
+    gradient_norm = math.sqrt(problem.squared_norm(gradient))
+    if outcome is None:
+        tally.record(problem, Iterate(0, W, evaluation.J, gradient_norm, 0.0), evaluation)
+    trajectory = problem.trajectory(steps, W)
+    norms = np.array(
+        [
+            adjoint_norm(problem.space, problem.label_weights, mu, p)
+            for mu, p in zip(trajectory.densities, phi, strict=True)
+        ]
+    )
+    tally.leave(problem)
+    forward, adjoint = tally.solves(problem)
+    summary = summarise(
+        problem,
+        trajectory,
+        evaluation,
+        minimum_energy=problem.minimum_energy(untrained.final),
+        optimizer={
+            "method": problem.case.optimizer.method,
+            "iterations": sum(row.iteration > 0 for row in tally.history),
+            "converged": outcome.converged if outcome else None,
+            "reason": outcome.reason if outcome else "nothing to optimise",
+            "gradient_norm": gradient_norm,
+            "gradient_norm_initial": gradient_norm if outcome is None else untrained.gradient_norm,
+            "forward_solves": forward - problem.counts.forward,
+            "adjoint_solves": adjoint - problem.counts.adjoint,
+        },
+        seconds=time.perf_counter() - tally.started,
+    )
+    converged = outcome is None or outcome.converged
+    return Result(problem, W, trajectory, phi, norms, tally.history, summary, converged)
+
