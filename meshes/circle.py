@@ -1,6 +1,6 @@
 """The unit circle, cut by gmsh into equal arcs; its cells are the chords.
 
-    python -m meshes.circle --h 0.02 -o circle.msh
+python -m meshes.circle --h 0.02 -o circle.msh
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The unit sphere: gmsh places the vertices, their convex hull gives the triangles.
 
-    python -m meshes.sphere --h 0.1 -o sphere.msh
+python -m meshes.sphere --h 0.1 -o sphere.msh
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -22,8 +23,16 @@ __all__ = ["draw_figures", "main"]
 # Okabe–Ito colours: told apart by colour-blind readers and in grey.
 _BLUE, _ORANGE, _GREEN = "#0072B2", "#D55E00", "#009E73"
 _PHASE_SHADES = ("#CFE3F1", "#FFFFFF", "#F7DCC9")
-_STYLE = {"font.size": 9, "axes.labelsize": 9, "legend.fontsize": 8, "figure.dpi": 160, "axes.grid": True,
-          "grid.alpha": 0.25, "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "figure.dpi": 160,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
 
 
 def draw_figures(directory: Path) -> list[Path]:

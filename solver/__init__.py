@@ -5,6 +5,7 @@ adjoint, and the control problem of training. ``solver.problem.Problem`` is the 
 ``python -m solver.run CASE`` the one from the shell.
 """
 
+import contextlib
 import os
 import sys
 
@@ -17,7 +18,5 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 if "petsc4py" not in sys.modules:
-    try:  # the PyPI wheel needs its loader first; Docker images and conda have none
-        import dolfinx_solver  # noqa: F401
-    except ModuleNotFoundError:
-        pass
+    with contextlib.suppress(ModuleNotFoundError):  # Docker images and conda have none
+        import dolfinx_solver  # noqa: F401  (the PyPI wheel's loader, before petsc4py)

@@ -1,4 +1,4 @@
-"""Controls: W is a function of depth alone, so it moves between meshes unchanged and between depth grids by averaging."""
+"""Controls: functions of depth alone, unchanged from mesh to mesh and averaged from depth grid to depth grid."""
 
 from __future__ import annotations
 

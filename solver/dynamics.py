@@ -1,6 +1,6 @@
 """The right-hand side of the PDE: attention and FFN drifts, and the transport operator they drive.
 
-    m dμ/dt = −L(d(μ, W)) μ,     d_ij = (attention along the edge) + W : G_ij
+m dμ/dt = −L(d(μ, W)) μ,     d_ij = (attention along the edge) + W : G_ij
 """
 
 from __future__ import annotations

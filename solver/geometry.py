@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mpi4py import MPI
 
+from meshes.build import GENERATORS
+from meshes.simplicial import MeshError, SimplicialMesh, read
 from solver.case.checks import largest_kappa
 from solver.case.load import CaseError
 from solver.case.schema import Case
@@ -32,10 +34,7 @@ def build_space(case: Case, comm: MPI.Comm) -> Space:
     return space
 
 
-def _mesh(case: Case):  # type: ignore[no-untyped-def]
-    from meshes.build import GENERATORS
-    from meshes.simplicial import MeshError, read
-
+def _mesh(case: Case) -> SimplicialMesh:
     geometry = case.geometry
     if geometry.file is None:
         return GENERATORS[geometry.manifold](geometry.h or 0.0)

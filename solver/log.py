@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-__all__ = ["Progress", "LOG", "format_seconds", "log_to_file", "start_log"]
+__all__ = ["LOG", "Progress", "format_seconds", "log_to_file", "start_log"]
 
 LOG = logging.getLogger("turnpike")
 _STARTED = time.perf_counter()

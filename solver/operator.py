@@ -38,12 +38,12 @@ def bernoulli_derivative(s: FloatArray, epsilon: float) -> FloatArray:
     if epsilon == 0.0:
         return 0.5 * (np.sign(s) - 1.0)
     x = np.abs(s) / epsilon
-    near = np.minimum(x, _SERIES_BELOW)
-    series = -0.5 + near * (1 / 6 - near**2 * (1 / 180 - near**2 * (1 / 5040 - near**2 / 151200)))
-    far = np.maximum(x, _SERIES_BELOW)
+    near = x < _SERIES_BELOW
+    far = np.where(near, _SERIES_BELOW, x)
     decay = np.exp(-far)
-    exact = decay * (1.0 - decay - far) / np.expm1(-far) ** 2
-    at_positive = np.where(x < _SERIES_BELOW, series, exact)
+    at_positive = decay * (1.0 - decay - far) / (1.0 - decay) ** 2
+    z = x[near]
+    at_positive[near] = -0.5 + z * (1 / 6 - z**2 * (1 / 180 - z**2 * (1 / 5040 - z**2 / 151200)))
     return np.where(s >= 0, at_positive, -1.0 - at_positive)
 
 
@@ -84,8 +84,11 @@ class EdgeAveragedOperator:
         difference = p[:, i] - p[:, j]
         return self._space.sum_to_nodes(rates.forward * difference, -rates.backward * difference)
 
-    def drift_sensitivity(self, d: FloatArray, p: FloatArray, u: FloatArray) -> FloatArray:
+    def slopes(self, d: FloatArray) -> FloatArray:
+        """β′(d), what `drift_sensitivity` needs of the drift; shape (labels, edges)."""
+        return bernoulli_derivative(d, self._epsilon)
+
+    def drift_sensitivity(self, slopes: FloatArray, p: FloatArray, u: FloatArray) -> FloatArray:
         """∂(pᵀ L(d) u)/∂d_ij = w (p_i − p_j) [−β′(−d) u_i − β′(d) u_j], shape (labels, edges)."""
         i, j = self._space.edges.T
-        slope = bernoulli_derivative(d, self._epsilon)
-        return self._space.w * (p[:, i] - p[:, j]) * ((1.0 + slope) * u[:, i] - slope * u[:, j])
+        return self._space.w * (p[:, i] - p[:, j]) * (u[:, i] + slopes * (u[:, i] - u[:, j]))

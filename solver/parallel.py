@@ -29,7 +29,7 @@ def _wait_for_root(comm: MPI.Comm) -> None:
         time.sleep(0.002)
 
 
-def on_root(comm: MPI.Comm, function: Callable[[], T], *, share: bool = True) -> T:
+def on_root[T](comm: MPI.Comm, function: Callable[[], T], *, share: bool = True) -> T:
     """Run a function on rank 0 only. Collective.
 
     Args:

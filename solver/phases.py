@@ -15,6 +15,7 @@ PLATEAU_VARIATION = 0.05
 ENERGY_STEP = 0.1
 RELATIVE_ENERGY_STEP = 0.075
 CLUSTERED_RESULTANT = 0.9
+COARSEST_FITTED_STEP = 4.0  # in last steps
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ def terminal_rate(t: FloatArray, W: FloatArray) -> float | None:
 
     c is the mean of W over [T/3, 2T/3]: a floor that the initial mass near −e₁ and its hilltop mode keep alive. (Over
     the whole plateau c would hold the onset of the escape itself, and hide it where the energy rises by little.) The
-    fit uses the last stretch on which ‖W_t − c‖ lies between 10 ‖c‖ and 0.05 of its maximum.
+    fit uses the last stretch on which ‖W_t − c‖ lies between 10 ‖c‖ and 0.05 of its maximum and the depth grid is
+    fine: larger steps distort the rate.
 
     Args:
         t: Depth grid, (steps + 1,).
@@ -132,7 +134,8 @@ def terminal_rate(t: FloatArray, W: FloatArray) -> float | None:
     c = overlap @ flat / overlap.sum()
     size = np.linalg.norm(flat - c, axis=1)
     floor, ceiling = 10.0 * float(np.linalg.norm(c)), 0.05 * float(size.max())
-    inside = (size >= floor) & (size <= ceiling) & (middle > 0.5 * T) & (size > 0)
+    fine = (dt <= COARSEST_FITTED_STEP * dt[-1]) & (middle > 0.5 * T)
+    inside = (size >= floor) & (size <= ceiling) & fine & (size > 0)
     candidates = np.flatnonzero(inside)
     if len(candidates) == 0:
         return None

@@ -52,5 +52,7 @@ def _phases(phases: Json) -> str:
         f"turned by {phases['displacement']:.4g} rad",
     ]
     if phases["terminal_rate"] is not None:
-        parts.append(f"terminal rate {phases['terminal_rate']:.4g}")
+        parts.append(f"control grows at rate {phases['terminal_rate']:.4g}")
+    if phases["untrained_gradient_rate"] is not None:
+        parts.append(f"gradient at W = 0 at {phases['untrained_gradient_rate']:.4g}")
     return ", ".join(parts)

@@ -47,7 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = Problem(case, comm).solve()
         write_results(result, directory, case)
     except CaseError as error:
-        LOG.error("%s", error) if options.quiet else None
         return fail(comm, error, BAD_INPUT)
     except (SweepError, OSError) as error:
         return fail(comm, error, FAILED)

@@ -62,7 +62,7 @@ class Space:
     @property
     def dimension(self) -> int:
         """d, the dimension of the space around S^{d-1}."""
-        return self.x.shape[1]
+        return int(self.x.shape[1])
 
     def update_ghosts(self, values: FloatArray) -> None:
         """Overwrite the ghost values (last axis: local nodes) by their owners'. Collective."""
@@ -111,7 +111,8 @@ class Space:
 
     def gradient(self, values: FloatArray) -> FloatArray:
         """Surface gradient on each cell, shape (..., cells, d), of nodal values (..., local nodes)."""
-        return np.einsum("...ca,cad->...cd", values[..., self.cells], self.basis_gradients)
+        gradient: FloatArray = np.einsum("...ca,cad->...cd", values[..., self.cells], self.basis_gradients)
+        return gradient
 
     def gather(self, values: FloatArray) -> FloatArray | None:
         """Values (..., local nodes) of all ranks, in the order of `input_mesh`, on rank 0. Collective."""

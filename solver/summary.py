@@ -14,7 +14,7 @@ import numpy as np
 from solver import __version__
 from solver.phases import PLATEAU_VARIATION, find_phases, terminal_rate
 from solver.problem import Evaluation, Problem, Trajectory
-from solver.types import Json
+from solver.types import FloatArray, Json
 
 __all__ = ["FORMAT_VERSION", "software", "summarise"]
 
@@ -27,6 +27,7 @@ def summarise(
     trajectory: Trajectory,
     evaluation: Evaluation,
     minimum_energy: float,
+    untrained_gradient: FloatArray | None,
     optimizer: Json,
     seconds: float,
 ) -> Json:
@@ -37,6 +38,7 @@ def summarise(
         trajectory: Under the final control.
         evaluation: J and its parts there.
         minimum_energy: E_min.
+        untrained_gradient: Gradient at W = 0, (steps, d, m), if it is known.
         optimizer: That section, ready.
         seconds: Time since training began.
     """
@@ -81,6 +83,7 @@ def summarise(
             "plateau_variation": phases.plateau_variation,
             "displacement": phases.displacement,
             "terminal_rate": terminal_rate(t, W) if W.any() else None,
+            "untrained_gradient_rate": None if untrained_gradient is None else terminal_rate(t, untrained_gradient),
         },
         "timing": {
             "setup": problem.setup_seconds,

@@ -18,9 +18,7 @@ class SweepError(RuntimeError):
     """A depth step failed; says which, at which depth, and why."""
 
 
-def forward_sweep(
-    dynamics: Dynamics, scheme: Scheme, mu: FloatArray, t: FloatArray, W: FloatArray
-) -> Iterator[Step]:
+def forward_sweep(dynamics: Dynamics, scheme: Scheme, mu: FloatArray, t: FloatArray, W: FloatArray) -> Iterator[Step]:
     """Steps from t_0 to t_steps. Collective.
 
     Args:

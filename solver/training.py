@@ -109,6 +109,7 @@ class _Untrained:
     """The run with W = 0 on one mesh."""
 
     final: FloatArray
+    gradient: FloatArray | None
     gradient_norm: float
 
 
@@ -127,17 +128,17 @@ def solve(problem: Problem) -> Result:
         for h in case.geometry.continuation:
             coarse = Problem(_on_coarse_mesh(case, h), problem.comm)
             tolerance = max(case.optimizer.gradient_tolerance, _COARSE_TOLERANCE)
-            outcome, _ = _train(coarse, W, tolerance, tally, final=False)
-            W = outcome.last.u.reshape(problem.control_shape) / np.sqrt(coarse.dt)[:, None, None]
+            reached, _ = _train(coarse, W, tolerance, tally, final=False)
+            W = reached.last.u.reshape(problem.control_shape) / np.sqrt(coarse.dt)[:, None, None]
             tally.leave(coarse)
-    outcome = None
+    outcome: Outcome | None = None
     if optimise:
         outcome, untrained = _train(problem, W, case.optimizer.gradient_tolerance, tally, final=True)
         W = outcome.last.u.reshape(problem.control_shape) / np.sqrt(problem.dt)[:, None, None]
     steps = problem.steps(W, Progress("forward step", len(problem.dt)))
     if not optimise:
         untrained_final = problem.steps(None)[-1].after if W.any() else steps[-1].after
-        untrained = _Untrained(untrained_final, math.nan)
+        untrained = _Untrained(untrained_final, None, math.nan)
     return _finish(problem, W, steps, outcome, untrained, tally)
 
 
@@ -148,7 +149,8 @@ def _start(problem: Problem) -> FloatArray:
         return problem.zero_control()
     t, W = on_root(problem.comm, lambda: read_control(Path(start)))
     if W.shape[1:] != problem.control_shape[1:]:
-        raise CaseError([f"optimizer.start: that control is {W.shape[1:]} a step, (d, m) = {problem.control_shape[1:]}"])
+        shape = problem.control_shape[1:]
+        raise CaseError([f"optimizer.start: that control has (d, m) = {W.shape[1:]} a step, this case {shape}"])
     if not same_grid(t, problem.t):
         LOG.info("start control averaged from %d onto %d depth steps", len(W), len(problem.dt))
     return transfer(t, W, problem.t)
@@ -164,7 +166,7 @@ def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, fin
     case = problem.case
     steps = problem.steps(None)
     gradient, _ = problem.adjoint(steps, problem.zero_control())
-    untrained = _Untrained(steps[-1].after, math.sqrt(problem.squared_norm(gradient)))
+    untrained = _Untrained(steps[-1].after, gradient, math.sqrt(problem.squared_norm(gradient)))
     check_resolution(problem, steps[-1].after, gradient, final)
     target = max(tolerance * untrained.gradient_norm, _GRADIENT_FLOOR)
     LOG.info(
@@ -244,8 +246,10 @@ def _judge_gradient(problem: Problem, W: FloatArray) -> None:
     behind, _ = problem.gradient(W - scale * direction)
     measured = (ahead - behind) / (2 * scale)
     error = abs(measured - norm) / norm
-    verdict = "the gradient is right; J cannot be lowered further in double precision" if error < 1e-3 else (
-        "the gradient does not match J: please report this case"
+    verdict = (
+        "the gradient is right; J cannot be lowered further in double precision"
+        if error < 1e-3
+        else ("the gradient does not match J: please report this case")
     )
     LOG.warning("gradient check along itself: %.6e, by differences %.6e: %s", norm, measured, verdict)
 
@@ -279,6 +283,7 @@ def _finish(
         trajectory,
         evaluation,
         minimum_energy=problem.minimum_energy(untrained.final),
+        untrained_gradient=untrained.gradient if W.any() else gradient,
         optimizer={
             "method": problem.case.optimizer.method,
             "iterations": sum(row.iteration > 0 for row in tally.history),
@@ -293,4 +298,3 @@ def _finish(
     )
     converged = outcome is None or outcome.converged
     return Result(problem, W, trajectory, phi, norms, tally.history, summary, converged)
-

@@ -86,13 +86,13 @@ def expand(matrix: FloatArray, tolerance: float) -> Expansion:
 def sample_points(dimension: int) -> FloatArray:
     """Points spread evenly over S^{d-1}: equal angles, a Fibonacci lattice, or (d > 3) seeded random ones."""
     count = _SAMPLES.get(dimension, _SAMPLES_BEYOND)
-    k = np.arange(count)
+    k: FloatArray = np.arange(count, dtype=np.float64)
     if dimension == 2:
-        angle = 2 * np.pi * k / count
+        angle = 2 * math.pi / count * k
         return np.column_stack([np.cos(angle), np.sin(angle)])
     if dimension == 3:
         height = 1 - (2 * k + 1) / count
-        angle = np.pi * (3 - math.sqrt(5)) * k
+        angle = math.pi * (3 - math.sqrt(5)) * k
         radius = np.sqrt(1 - height**2)
         return np.column_stack([radius * np.cos(angle), radius * np.sin(angle), height])
     return _random_points(count, dimension, seed=1)
@@ -118,7 +118,7 @@ def _pivoted_cholesky(
         column = exponential_kernel(matrix, points, points[pivot : pivot + 1])[:, 0]
         for earlier in columns:
             column = column - earlier[pivot] * earlier
-        column = column / math.sqrt(column[pivot])
+        column = np.asarray(column / math.sqrt(column[pivot]), dtype=np.float64)
         columns.append(column)
         chosen.append(pivot)
         remainder = np.maximum(remainder - column**2, 0.0)

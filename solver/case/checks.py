@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ def _geometry(case: Case) -> Iterator[tuple[str, str]]:
         if not smallest <= h <= 1:
             yield name, f"{h:g} is not allowed: edge lengths on the {geometry.manifold} between {smallest:g} and 1"
     continuation = [h for _, h in _edge_lengths(case)]
-    if any(fine >= coarse for coarse, fine in zip(continuation, continuation[1:], strict=False)):
+    if any(fine >= coarse for coarse, fine in itertools.pairwise(continuation)):
         yield "geometry.continuation", f"{list(geometry.continuation)} must fall and stay above geometry.h"
 
 
@@ -91,6 +92,5 @@ def _depth(case: Case) -> Iterator[tuple[str, str]]:
 def _files(case: Case) -> Iterator[tuple[str, str]]:
     if case.geometry.file is not None and not case.geometry.file.is_file():
         yield "geometry.file", f"there is no file {case.geometry.file}"
-    if case.optimizer.start != "zero":
-        if not Path(case.optimizer.start).is_file():
-            yield "optimizer.start", f"there is no file {case.optimizer.start}: 'zero' or the path of a control.npz"
+    if case.optimizer.start != "zero" and not Path(case.optimizer.start).is_file():
+        yield "optimizer.start", f"there is no file {case.optimizer.start}: 'zero' or the path of a control.npz"

@@ -65,7 +65,9 @@ class Geometry(_Section):
     h: Real | None = _key(
         None, "a number above 0 and up to 1", "target edge length (default 0.1 sphere, 0.02 circle)", "rad", gt=0, le=1
     )
-    continuation: Vector = _key((), "a falling list of numbers, each above h", "coarser edge lengths solved first", "rad")
+    continuation: Vector = _key(
+        (), "a falling list of numbers, each above h", "coarser edge lengths solved first", "rad"
+    )
     file: Path | None = _key(None, "path of a .msh file, instead of h", "mesh to use; relative to the case file")
     allow_coarse: Flag = _key(False, "true or false", "train although the mesh pins the cluster")
 
@@ -165,7 +167,9 @@ class Case(_Section):
     objective: Objective = Objective()
     optimizer: Optimizer = Optimizer()
     output: Output = Output()
-    petsc: dict[str, str | Flag | Integer | Real] = _key({}, "text, a number or true/false", "options of the linear solver")
+    petsc: dict[str, str | Flag | Integer | Real] = _key(
+        {}, "text, a number or true/false", "options of the linear solver"
+    )
 
     @property
     def dimension(self) -> int:

@@ -16,9 +16,7 @@ _MEMORY = 30
 _LINE_SEARCH_STEPS = 30
 
 
-def lbfgs(
-    objective: Objective, start: FloatArray, settings: Settings, report: Callable[[Iterate], None]
-) -> Outcome:
+def lbfgs(objective: Objective, start: FloatArray, settings: Settings, report: Callable[[Iterate], None]) -> Outcome:
     """See `Optimiser`. Stops on the gradient norm alone; SciPy's own criteria are switched off."""
     gradients: dict[bytes, FloatArray] = {}
 
@@ -50,9 +48,7 @@ def lbfgs(
 
     options = {"maxcor": _MEMORY, "maxls": _LINE_SEARCH_STEPS, "ftol": 0.0, "gtol": 0.0}
     limits = {"maxiter": 2**31 - 1, "maxfun": 2**31 - 1}  # `accept` counts
-    outcome = minimize(
-        evaluate, start, jac=True, method="L-BFGS-B", callback=accept, options={**options, **limits}
-    )
+    outcome = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=accept, options={**options, **limits})
     if last.gradient_norm <= settings.gradient_norm:
         return Outcome(last, True, "gradient tolerance met")
     if last.iteration >= settings.max_iterations:

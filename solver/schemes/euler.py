@@ -28,6 +28,6 @@ class Euler:
         mass, dt, (c,) = dynamics.space.mass, step.dt, step.moments
         d = dynamics.drift(c, step.W)
         p = dynamics.solver.solve(dynamics.operator.rates(d), dt, mu_bar, guess=mu_bar / mass, transpose=True)
-        d_bar = -dt * dynamics.operator.drift_sensitivity(d, p, step.after)
+        d_bar = -dt * dynamics.operator.drift_sensitivity(dynamics.operator.slopes(d), p, step.after)
         from_drift, W_bar = dynamics.drift_vjp(c, d_bar)
         return Cotangents(mass * p + from_drift, W_bar)

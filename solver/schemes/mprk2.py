@@ -43,11 +43,12 @@ class MPRK2:
         dt, (c0, c1), (mu1, after) = step.dt, step.moments, step.stages
         d0, d1 = dynamics.drift(c0, step.W), dynamics.drift(c1, step.W)
         rates0, rates1 = operator.rates(d0), operator.rates(d1)
+        slopes0 = operator.slopes(d0)
         ratio = _ratio(step.before, mu1)
 
         blended = _blend(space, rates0, ratio, rates1)
         p = solver.solve(blended, dt, mu_bar, guess=mu_bar / space.mass, transpose=True)
-        d1_bar = (-0.5 * dt) * operator.drift_sensitivity(d1, p, after)
+        d1_bar = (-0.5 * dt) * operator.drift_sensitivity(operator.slopes(d1), p, after)
         mu1_bar, W_bar = dynamics.drift_vjp(c1, d1_bar)
         ratio_bar = (-0.5 * dt) * operator.apply_transpose(rates0, p) * after
         quotient = np.where(mu1 < _TINY, 0.0, ratio_bar / np.maximum(mu1, _TINY))
@@ -55,7 +56,7 @@ class MPRK2:
 
         q = solver.solve(rates0, dt, mu1_bar, guess=mu1_bar / space.mass, transpose=True)
         d0_bar = -dt * (
-            0.5 * operator.drift_sensitivity(d0, p, ratio * after) + operator.drift_sensitivity(d0, q, mu1)
+            0.5 * operator.drift_sensitivity(slopes0, p, ratio * after) + operator.drift_sensitivity(slopes0, q, mu1)
         )
         from_drift, W_bar0 = dynamics.drift_vjp(c0, d0_bar)
         from_ratio = np.where(step.before < 0.0, 0.0, quotient)

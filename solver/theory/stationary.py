@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 from mpi4py import MPI
+
+import numpy as np
 
 from solver.attention.protocol import Attention
 from solver.parallel import allreduce

@@ -205,20 +205,21 @@ def heat_density(problem: Problem, degree: int, t: float) -> np.ndarray:
     return (1 + 0.5 * decay * harmonic(problem.space.x, degree)) / area
 
 
-def heat_run(
-    manifold: str, h: float, degree: int, steps: int, comm: MPI.Comm | None = None
-) -> tuple[np.ndarray, Problem]:
-    """Final density under A = 0, W = 0, and the problem. Collective."""
-    case = make_case(
-        manifold, h, HEAT_EPSILON, HEAT_DEPTH, steps, attention__eigenvalues=[0.0] * len(EIGENVALUES[manifold])
-    )
-    problem = Problem(case, comm or MPI.COMM_WORLD)
+@cache
+def _heat_problem(manifold: str, h: float, steps: int) -> Problem:
+    attention = [0.0] * len(EIGENVALUES[manifold])
+    return Problem(make_case(manifold, h, HEAT_EPSILON, HEAT_DEPTH, steps, attention__eigenvalues=attention))
+
+
+def heat_run(manifold: str, h: float, degree: int, steps: int) -> tuple[np.ndarray, Problem]:
+    """Final density (labels, local nodes) under A = 0, W = 0, and the problem. Collective."""
+    problem = _heat_problem(manifold, h, steps)
     problem.initial = heat_density(problem, degree, 0.0)[None]
     return problem.steps(None)[-1].after, problem
 
 
-def heat_error(manifold: str, h: float, degree: int, steps: int) -> tuple[float, float, Problem]:
-    """(relative error of the mode's decay rate, relative L² error of the density's perturbation, problem). Collective.
+def heat_errors(manifold: str, h: float, degree: int, steps: int) -> tuple[float, float, Problem]:
+    """Relative error of the mode's decay rate, relative L² error of the mode, and the problem. Collective.
 
     The depth error is extrapolated out (`steps` and twice as many).
     """
@@ -226,18 +227,122 @@ def heat_error(manifold: str, h: float, degree: int, steps: int) -> tuple[float,
     fine, _ = heat_run(manifold, h, degree, 2 * steps)
     mu = extrapolated(coarse, fine)[0]
     space = problem.space
+    one = np.ones(len(space.x))
+    area = space.integrate(one)
     mode = harmonic(space.x, degree)
-    mode = mode - space.integrate(mode) / space.integrate(np.ones_like(mode))
+    mode = mode - space.integrate(mode) / area
     start, end = (float(space.integrate(mode * density)) for density in (problem.initial[0], mu))
     rate = -np.log(end / start) / (HEAT_EPSILON * HEAT_DEPTH)
-    expected = heat_rate(manifold, degree)
     exact = heat_density(problem, degree, HEAT_DEPTH)
-    distance = float(np.sqrt(space.integrate((mu - exact) ** 2)))
-    size = float(np.sqrt(space.integrate((exact - exact.mean()) ** 2))) if space.comm.size == 1 else _spread(space, exact)
-    return abs(rate / expected - 1), distance / size, problem
+    distance = space.integrate((mu - exact) ** 2)
+    size = space.integrate((exact - space.integrate(exact) / area) ** 2)
+    return abs(float(rate) / heat_rate(manifold, degree) - 1), float(np.sqrt(distance / size)), problem
 
 
-def _spread(space: Any, f: np.ndarray) -> float:
-    one = np.ones_like(f)
-    mean = space.integrate(f) / space.integrate(one)
-    return float(np.sqrt(space.integrate((f - mean) ** 2)))
+def heat_convergence(manifold: str, degree: int, hs: Sequence[float], steps: int) -> list[Convergence]:
+    """Errors in h of the decay rate and of the density. Collective."""
+    results = [heat_errors(manifold, h, degree, steps) for h in hs]
+    sizes, nodes = zip(*[(r[2].space.h, r[2].space.nodes) for r in results], strict=True)
+    label = f"{manifold}, {'k' if manifold == 'circle' else 'l'} = {degree}"
+    return [
+        Convergence(f"{label}, rate", sizes, tuple(r[0] for r in results), nodes),
+        Convergence(f"{label}, density (L²)", sizes, tuple(r[1] for r in results), nodes),
+    ]
+
+
+# --- stationary states -----------------------------------------------------------------------------------------------
+
+
+def stationary_values(manifold: str, epsilon: float, h: float) -> tuple[np.ndarray, Problem]:
+    """(E_min, first moment along e₁) of the stationary state near e₁, and the problem. Collective."""
+    case = make_case(manifold, h, epsilon, 1.0, 1, initial__mean=[1.0, *([0.0] * (len(EIGENVALUES[manifold]) - 1))])
+    problem = Problem(case)
+    energy = problem.minimum_energy(problem.initial)
+    state = stationary_state(
+        problem.space, problem.attention, problem.label_weights, problem.epsilon, problem.initial
+    )
+    assert state.energy == energy
+    return np.array([energy, float(problem.space.integrate(state.mu[0] * problem.space.x[:, 0]))]), problem
+
+
+def stationary_reference(manifold: str, epsilon: float) -> np.ndarray:
+    """(E_min, first moment) from `reference/`."""
+    key = f"lam2=0.65 eps={epsilon:g}" if manifold == "circle" else f"lam=[1.0, 0.65, 0.3] eps={epsilon:g}"
+    row = reference(f"{manifold}_theory")[key]
+    return np.array([row["E_min"], row["mean1"]])
+
+
+def stationary_convergence(
+    manifold: str, epsilon: float, hs: Sequence[float]
+) -> tuple[list[Convergence], list[np.ndarray]]:
+    """Errors in h of E_min and of the first moment; and the values. Collective."""
+    results = [stationary_values(manifold, epsilon, h) for h in hs]
+    exact = stationary_reference(manifold, epsilon)
+    sizes, nodes = zip(*[(p.space.h, p.space.nodes) for _, p in results], strict=True)
+    values = [value for value, _ in results]
+    return [
+        Convergence(
+            f"{manifold}, ε = {epsilon:g}, {what}", sizes, tuple(abs(float(v[k] - exact[k])) for v in values), nodes
+        )
+        for k, what in enumerate(("E_min", "first moment"))
+    ], values
+
+
+# --- growth of the gradient at W = 0 ---------------------------------------------------------------------------------
+
+
+def untrained_gradient(nodes: int, dt: float, T: float = 20.0, epsilon: float = 0.01) -> tuple[np.ndarray, np.ndarray]:
+    """Depth grid and gradient at W = 0, circle, target e₂. On this rank alone."""
+    case = make_case("circle", circle_h(nodes), epsilon, T, round(T / dt), objective__target=[0.0, 1.0])
+    problem = Problem(case, MPI.COMM_SELF)
+    return problem.t, problem.gradient(None)[1]
+
+
+def logarithmic_rate(t: np.ndarray, g: np.ndarray, start: float, end: float) -> float:
+    """Slope of log ‖g_t‖ at mid-step depths between `start` and `end`."""
+    middle = 0.5 * (t[1:] + t[:-1])
+    inside = (middle >= start) & (middle <= end)
+    sizes = np.linalg.norm(g.reshape(len(g), -1), axis=1)
+    return float(np.polyfit(middle[inside], np.log(sizes[inside]), 1)[0])
+
+
+def collective_rate(nodes: int, epsilon: float = 0.01, eigenvalues: Sequence[float] = (1.0, 0.65)) -> float:
+    """The collective mode's rate in the spectrum of −HΔ_ρ on a uniform circle mesh, shares no code with the solver.
+
+    Dense. With d_ij = V_j − V_i and the scheme's conductances c_ij = w β(−d_ij) ρ_i/ε the linearised flow is
+    M δμ′ = −D_cᵀ c D H δμ, H = ε/ρ − K M. In z = δμ √(m/ρ) that is z′ = −G Gᵀ Q z, Q = ε − √(mρ) K √(mρ); the nonzero
+    rates are the eigenvalues of Gᵀ Q G, whose entries are ratios of densities along edges: nothing underflows.
+    """
+    theta = 2 * np.pi * np.arange(nodes) / nodes
+    x = np.column_stack([np.cos(theta), np.sin(theta)])
+    chord = 2 * np.sin(np.pi / nodes)
+    kernel = np.exp((x * np.array(eigenvalues)) @ x.T)
+    rho = np.exp(3.0 * x[:, 0])
+    for _ in range(10_000):
+        previous = rho = rho / (chord * rho.sum())
+        V = kernel @ (chord * rho)
+        rho = np.exp((V - V.max()) / epsilon)
+        if np.abs(rho / (chord * rho.sum()) - previous).max() < 1e-13:
+            break
+    rho /= chord * rho.sum()
+    V = kernel @ (chord * rho)
+    i = np.arange(nodes)
+    j = (i + 1) % nodes
+    d = V[j] - V[i]
+
+    def beta(s: np.ndarray) -> np.ndarray:
+        safe = np.where(np.abs(s) < 1e-12, 1.0, s)
+        return np.where(np.abs(s) < 1e-12, epsilon, safe / np.expm1(safe / epsilon))
+
+    G = np.zeros((nodes, nodes))  # nodes × edges
+    G[i, i] = np.sqrt(beta(-d) / (epsilon * chord**2))
+    G[j, i] = -np.sqrt(beta(d) / (epsilon * chord**2))
+    root = np.sqrt(chord * rho)
+    Q = epsilon * np.eye(nodes) - root[:, None] * kernel * root
+    rates, y = np.linalg.eigh(G.T @ Q @ G)
+    modes = G @ y
+    mirrored = modes[(-i) % nodes]
+    norms = (modes**2).sum(axis=0)
+    odd = (modes * mirrored).sum(axis=0) < -0.9 * norms
+    at_cluster = (modes[x[:, 0] > 0] ** 2).sum(axis=0) > 0.5 * norms
+    return float(rates[odd & at_cluster & (rates > 1e-8)].min())

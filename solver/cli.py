@@ -1,0 +1,46 @@
+"""The console script: ``turnpike run | verify | doctor | figures``, each the same as its ``python -m`` form."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from mpi4py import MPI
+
+from solver import __version__
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "run": ("solver.run", "solve a case and write a results folder"),
+    "verify": ("solver.verify", "check gradients, transposes and invariants on a case"),
+    "doctor": ("solver.doctor", "what is installed, what is missing, how to get it"),
+    "figures": ("postprocess.figures", "draw the figures of a run"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Dispatch to a command; returns its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] in _COMMANDS:
+        code: int = importlib.import_module(_COMMANDS[words[0]][0]).main(words[1:])
+        return code
+    asked = bool(words) and words[0] in {"-h", "--help", "--version"}
+    if MPI.COMM_WORLD.rank == 0:
+        if words and words[0] == "--version":
+            print(f"turnpike {__version__}")
+        else:
+            if words and not asked:
+                sys.stderr.write(f"turnpike: {words[0]!r} is not a command\n")
+            print(_usage(), file=sys.stdout if asked else sys.stderr)
+    return 0 if asked else 2
+
+
+def _usage() -> str:
+    lines = [f"  {name:<9} {text}" for name, (_, text) in _COMMANDS.items()]
+    return "\n".join(["usage: turnpike COMMAND ...", "", *lines, "", "turnpike COMMAND --help says more."])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
