@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 
 from mpi4py import MPI
 
@@ -16,7 +16,7 @@ from solver.space import Space, create_space
 DIMENSIONS = {"circle": 2, "sphere": 3}
 
 
-@lru_cache(maxsize=None)  # kept for the whole session: matrices built on a collected mesh lose their communicator
+@cache  # kept for the whole session: matrices built on a collected mesh lose their communicator
 def _space(manifold: str, h: float) -> Space:
     comm = MPI.COMM_WORLD
     mesh = on_root(comm, lambda: GENERATORS[manifold](h), share=False)

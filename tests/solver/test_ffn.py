@@ -67,7 +67,9 @@ def test_smooth_activations_against_a_finer_rule(activation: str, width: int, h:
 
 
 def test_relu_against_a_finer_rule() -> None:
-    """Catches a kink handled worse than 8 Gauss points do: the error must stay below slope · h²/256, and be 0 off the kink."""
+    """Catches a kink handled worse than 8 Gauss points do: the error must stay below slope · h²/256, and be 0 off the
+    kink.
+    """
     h = 0.2
     start, end, t = _edges(3, h, 200)
     features = feature_map("relu", False, 0, 0, 3)

@@ -25,10 +25,9 @@ def test_mass_one_and_mean_direction(manifold: str, kappa: float, make_space: Ma
     mu = von_mises_fisher(space, E1[manifold], kappa)
     assert float(space.integrate(mu)) == pytest.approx(1.0, abs=1e-14)
     assert mu.min(initial=np.inf) > 0
-    if kappa == 0:
-        length = 0.0
-    else:
-        length = i1(kappa) / i0(kappa) if manifold == "circle" else 1 / np.tanh(kappa) - 1 / kappa
+    length = i1(kappa) / i0(kappa)
+    if manifold == "sphere":
+        length = 1 / np.tanh(kappa) - 1 / kappa if kappa > 0 else 0.0
     mean = np.array([float(space.integrate(mu * space.x[:, k])) for k in range(space.dimension)])
     assert np.abs(mean - length * E1[manifold]).max() <= 2e-3
 

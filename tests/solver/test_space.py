@@ -51,7 +51,9 @@ def test_every_edge_is_owned_once(manifold: str, h: float, make_space: MakeSpace
 
 @pytest.mark.parametrize(("manifold", "h"), SPACES)
 def test_matches_the_assembled_stiffness_and_mass(manifold: str, h: float, make_space: MakeSpace) -> None:
-    """Catches edges that carry the conductance of another edge: Σ_j w_ij (u_i − u_j) must equal DOLFINx' matrix times u."""
+    """Catches edges that carry the conductance of another edge: Σ_j w_ij (u_i − u_j) must equal DOLFINx' matrix times
+    u.
+    """
     space = make_space(manifold, h)
     u = np.sin(3 * space.x[:, 0]) + space.x[:, 1] ** 2
     i, j = space.edges.T

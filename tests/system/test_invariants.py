@@ -147,7 +147,7 @@ def test_200_random_runs_keep_sign_and_mass_and_euler_never_gains_energy(**run: 
     check_random_run(**run)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @example(seed=1, manifold="sphere", epsilon=0.0, dt=100.0, scheme="mprk2", size=10.0)
 @given(**runs)
 def test_direct_solves_are_exactly_nonnegative_and_conserve_more(
@@ -160,7 +160,6 @@ def test_direct_solves_are_exactly_nonnegative_and_conserve_more(
     assert_conserved(problem, steps, 1e-12)
 
 
-@pytest.mark.ranks
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("manifold", MANIFOLDS)
 @pytest.mark.parametrize("epsilon", [0.0, 0.02])
@@ -199,17 +198,6 @@ def test_align_stays_nonnegative_when_all_tokens_reach_the_target(manifold: str,
     assert -excess - 4 * np.finfo(float).eps <= loss < 0.1
 
 
-@pytest.mark.ranks
-@settings(max_examples=10)
-@given(
-    seed=runs["seed"], manifold=runs["manifold"], epsilon=epsilons, dt=st.floats(-3.0, 2.0).map(lambda power: 10.0**power)
-)
-def test_euler_never_gains_energy(seed: int, manifold: str, epsilon: float, dt: float) -> None:
-    """Catches a drift taken at the wrong density (no convex splitting), and an energy that is not the flow's own."""
-    problem = random_problem(seed, manifold, epsilon, dt, "euler")
-    assert_energy_falls(problem, problem.steps(None))
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(
     ("manifold", "epsilon", "dt", "sign"),
@@ -233,38 +221,41 @@ def test_gibbs_state_stays_for_1000_steps(scheme: str, manifold: str, epsilon: f
     assert distance <= 1e-9 * highest
 
 
-def remainders(problem: Problem, W: np.ndarray, direction: np.ndarray, sizes: list[float]) -> list[float]:
-    """|J(W + sδ) − J(W) − s⟨g, δ⟩| with the L²(0,T) pairing. Collective."""
-    problem.gradient(np.zeros_like(W))  # an evaluation elsewhere must leave nothing behind
-    J, g = problem.gradient(W)
-    slope = float(problem.dt @ (g * direction).sum(axis=(1, 2)))
-    values = []
-    for s in sizes:
-        control = W + s * direction
-        steps = problem.steps(control)
-        values.append(abs(sum(problem.objective(steps[-1].after, control)) - J - s * slope))
-    return values
-
-
 def assert_taylor_order_two(problem: Problem, W: np.ndarray, seed: int) -> None:
-    """Order in [1.95, 2.05] at the last halving whose remainder is still a thousand times round-off."""
+    """Order of |J(W + sδ) − J(W) − s⟨g, δ⟩| in [1.95, 2.05], at the smallest s that leaves 1000 times round-off."""
     common = np.random.default_rng(seed).standard_normal(problem.control_shape[1:])  # seen by the curvature of J
     direction = common / np.linalg.norm(common) + random_control(problem, 0.5, seed)
-    r = remainders(problem, W, direction, [0.2 * 0.5**k for k in range(16)])
-    r = r[: next((k for k, value in enumerate(r) if value < 1e-11), len(r))]
-    assert len(r) >= 4, r
-    assert 1.95 <= np.log2(r[-2] / r[-1]) <= 2.05, r
+    problem.gradient(0.5 * W + direction)  # the stored evaluation must not be the one at W
+    J, g = problem.gradient(W)
+    slope = float(problem.dt @ (g * direction).sum(axis=(1, 2)))
+    remainders: list[float] = []
+    s = 0.2
+    while len(remainders) < 12:
+        control = W + s * direction
+        shifted = sum(problem.objective(problem.steps(control)[-1].after, control))
+        remainder = abs(shifted - J - s * slope)
+        if remainder < 1e-11:
+            break
+        remainders.append(remainder)
+        s /= 3.0
+    assert len(remainders) >= 3, remainders
+    assert 1.95 <= np.log(remainders[-2] / remainders[-1]) / np.log(3.0) <= 2.05, remainders
 
 
-@pytest.mark.ranks
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("manifold", MANIFOLDS)
 @pytest.mark.parametrize("size", [0.0, 1.0, 10.0])
 def test_gradient_passes_the_taylor_test(manifold: str, scheme: str, size: float) -> None:
-    """Catches any wrong transpose: of β′, of the moments, of the Patankar ratio, of ghosts, of the √Δt weights."""
-    case = make_case(manifold, MESH[manifold], 0.05, 2.0, 20, depth__scheme=scheme)
-    problem = Problem(case)
+    """Catches any wrong transpose: of β′, of the moments, of the Patankar ratio, of the √Δt weights."""
+    problem = Problem(make_case(manifold, MESH[manifold], 0.05, 1.0, 10, depth__scheme=scheme))
     assert_taylor_order_two(problem, random_control(problem, size, 11), 23)
+
+
+@pytest.mark.ranks
+def test_gradient_passes_the_taylor_test_on_any_number_of_ranks() -> None:
+    """Catches an adjoint that forgets ghosts, or a gradient that not every rank has in full."""
+    problem = Problem(make_case("sphere", MESH["sphere"], 0.05, 0.5, 5))
+    assert_taylor_order_two(problem, random_control(problem, 3.0, 11), 23)
 
 
 @pytest.mark.slow
@@ -291,6 +282,7 @@ def any_problem(request: pytest.FixtureRequest) -> Problem:
 
 
 @pytest.mark.ranks
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**31), epsilon=epsilons, size=st.sampled_from([0.0, 1e-3, 1.0, 10.0]))
 def test_operator_and_its_transpose_are_transposes(any_problem: Problem, seed: int, epsilon: float, size: float) -> None:
     """⟨Lu, v⟩ = ⟨u, Lᵀv⟩: catches swapped ends of an edge, and edges counted twice or never between ranks."""
@@ -312,6 +304,7 @@ def test_operator_and_its_transpose_are_transposes(any_problem: Problem, seed: i
 
 
 @pytest.mark.ranks
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**31))
 def test_mean_field_and_its_transpose_are_transposes(any_problem: Problem, seed: int) -> None:
     """⟨d(μ, W), e⟩ = ⟨(μ, W), dᵀe⟩: catches a lost mass factor or moments summed over the ghosts too."""
@@ -331,38 +324,47 @@ def test_mean_field_and_its_transpose_are_transposes(any_problem: Problem, seed:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(
-    ("manifold", "h", "epsilon"),
-    [("circle", 0.1, 0.02), ("sphere", 0.35, 0.02), ("circle", 1.0, 0.3), ("circle", 0.1, 0.0)],
+    ("scheme", "manifold", "h", "epsilon"),
+    [
+        ("mprk2", "circle", 0.1, 0.02),
+        ("mprk2", "sphere", 0.35, 0.02),
+        ("euler", "sphere", 0.35, 0.02),
+        ("mprk2", "circle", 1.0, 0.3),  # more ranks than cells
+        ("euler", "circle", 0.1, 0.0),
+    ],
 )
 def test_all_numbers_of_ranks_agree(scheme: str, manifold: str, h: float, epsilon: float) -> None:
-    """J, gradient and final density here against one rank alone; also with more ranks than cells, and at ε = 0.
+    """J, gradient and final density here against one rank alone, to 1e-10, and the other invariants on the way.
 
     Catches ghosts out of date, a reduction over ghosts, and a stopping test that lets ranks differ.
     """
-    case = make_case(manifold, h, epsilon, 4.0, 40, depth__scheme=scheme, initial__kappa=1.0)
+    case = make_case(manifold, h, epsilon, 1.0, 10, depth__scheme=scheme, initial__kappa=1.0)
     shared, alone = Problem(case, MPI.COMM_WORLD), Problem(case, MPI.COMM_SELF)
     W = random_control(shared, 1.0, 7)
-    J, g = shared.gradient(W)
-    J_alone, g_alone = alone.gradient(W)
+    steps = {problem: problem.steps(W) for problem in (shared, alone)}
+    (J, g), (J_alone, g_alone) = (
+        (sum(problem.objective(run[-1].after, W)), problem.adjoint(run, W)[0]) for problem, run in steps.items()
+    )
     assert abs(J - J_alone) <= 1e-10 * abs(J_alone)
     assert np.linalg.norm(g - g_alone) <= 1e-10 * np.linalg.norm(g_alone)
     assert np.ptp(MPI.COMM_WORLD.allgather(J)) == 0.0
     assert all(np.array_equal(g, other) for other in MPI.COMM_WORLD.allgather(g))
-    together = shared.space.gather(shared.steps(W)[-1].after)
-    separate = alone.space.gather(alone.steps(W)[-1].after)
+    together, separate = (problem.space.gather(run[-1].after) for problem, run in steps.items())
     if together is not None:
         assert separate is not None
         assert np.abs(together - separate).max() <= 1e-10 * separate.max()
+    assert_conserved(shared, steps[shared], 1e-11)
+    assert_not_negative(shared, steps[shared], 1e-13)
+    if scheme == "euler":
+        assert_energy_falls(shared, shared.steps(None))
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("manifold", MANIFOLDS)
+@pytest.mark.parametrize(("manifold", "scheme"), [("circle", "mprk2"), ("sphere", "euler")])
 def test_repeated_evaluations_have_identical_bits(manifold: str, scheme: str) -> None:
     """Catches warm starts or buffers carried over between evaluations, and anything unordered in the set-up."""
-    case = make_case(manifold, MESH[manifold], 0.02, 2.0, 20, depth__scheme=scheme)
+    case = make_case(manifold, MESH[manifold], 0.02, 1.0, 10, depth__scheme=scheme)
     problem = Problem(case)
     W = random_control(problem, 1.0, 7)
     J, g = problem.gradient(W)

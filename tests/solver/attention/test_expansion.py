@@ -82,7 +82,9 @@ def test_full_matrix_is_the_rotated_diagonal_one() -> None:
 
 @pytest.mark.parametrize("d", [2, 3])
 def test_isotropic_kernel_has_the_funk_hecke_spectrum(d: int) -> None:
-    """Catches a wrong weight of the terms: under the uniform law Σ_r‖ψ_r‖² eigenvalues are Γ(d/2)(2/β)^{d/2−1} I_{ℓ+d/2−1}(β)."""
+    """Catches a wrong weight of the terms: under the uniform law Σ_r‖ψ_r‖² eigenvalues are Γ(d/2)(2/β)^{d/2−1}
+    I_{ℓ+d/2−1}(β).
+    """
     beta = 1.5
     expansion = expand(beta * np.eye(d), 1e-10)
     psi = expansion.features(sample_points(d))

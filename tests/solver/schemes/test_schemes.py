@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,14 +47,14 @@ def _taylor_orders(problem: Problem, W: np.ndarray, direction: np.ndarray, steps
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 @pytest.mark.parametrize("manifold", MANIFOLDS)
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
-def test_gradient_has_taylor_order_two(
-    manifold: str, scheme: str, activation: str, make_problem: MakeProblem
-) -> None:
-    """Catches any error in the adjoint, at a control other than the one evaluated before: at a stored one it could not fail."""
+def test_gradient_has_taylor_order_two(manifold: str, scheme: str, activation: str, make_problem: MakeProblem) -> None:
+    """Catches any error in the adjoint, at a control other than the one evaluated before: at a stored one it could
+    not fail.
+    """
     problem = make_problem(manifold, {**SHORT, "depth.scheme": scheme, "ffn.activation": activation, "ffn.bias": True})
     problem.gradient(_control(problem, 2.0, 1))  # leave something behind that a new control must not reuse
-    orders = _taylor_orders(problem, _control(problem, 1.0, 2), _control(problem, 1.0, 3), (0.1, 0.05, 0.025, 0.0125))
-    assert ((orders[1:] >= 1.95) & (orders[1:] <= 2.05)).all(), orders
+    orders = _taylor_orders(problem, _control(problem, 1.0, 2), _control(problem, 1.0, 3), (0.02, 0.01, 0.005))
+    assert ((orders >= 1.95) & (orders <= 2.05)).all(), orders
 
 
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
@@ -62,7 +63,7 @@ def test_gradient_has_taylor_order_two(
 def test_gradient_at_extreme_settings(scheme: str, epsilon: float, size: float, make_problem: MakeProblem) -> None:
     """Catches an adjoint that is exact only near W = 0 or only at moderate ε."""
     problem = make_problem("circle", {**SHORT, "depth.scheme": scheme, "noise.epsilon": epsilon})
-    steps = (4e-3, 2e-3, 1e-3) if size else (0.08, 0.04, 0.02)
+    steps = (4e-3, 2e-3, 1e-3) if size else (0.02, 0.01, 0.005)
     orders = _taylor_orders(problem, _control(problem, size, 4), _control(problem, 3.0, 5), steps)
     assert ((orders >= 1.95) & (orders <= 2.05)).all(), orders
 
@@ -107,7 +108,9 @@ def test_adjoint_at_zero_depth_is_the_sensitivity_to_the_start(
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 @pytest.mark.parametrize("manifold", MANIFOLDS)
 def test_pullback_is_the_transpose_of_one_step(manifold: str, scheme: str, make_problem: MakeProblem) -> None:
-    """Catches errors that cancel over a whole sweep: ⟨μ̄, dμⁿ⁺¹⟩ = ⟨pullback, (dμ, dW)⟩ for a single step and random data."""
+    """Catches errors that cancel over a whole sweep: ⟨μ̄, dμⁿ⁺¹⟩ = ⟨pullback, (dμ, dW)⟩ for a single step and random
+    data.
+    """
     problem = make_problem(manifold, SHORT)
     space, step = problem.space, SCHEMES[scheme]
     generator = np.random.default_rng(9)
@@ -187,23 +190,26 @@ def test_order_in_depth_step(manifold: str, scheme: str, order: float, make_prob
     """Catches a scheme that lost its order: differences of successive halvings must fall by 2^order, with W ≠ 0."""
     W = np.random.default_rng(10).standard_normal((2, 2) if manifold == "circle" else (3, 3))
     finals = []
-    overrides = {"depth.T": 1.0, "depth.grid": "uniform", "depth.scheme": scheme, "noise.epsilon": 0.1}
+    overrides = {"depth.T": 1.0, "depth.layer": 0.5, "depth.scheme": scheme, "noise.epsilon": 0.1}
     for steps in (20, 40, 80):
-        removed = {"depth.first_step": None, "depth.layer": None}
-        problem = make_problem(manifold, {**overrides, **removed, "depth.steps": steps})
+        problem = make_problem(manifold, {**overrides, "depth.first_step": 1 / steps})
+        assert problem.dt == pytest.approx(1 / steps)
         trajectory = problem.forward(np.tile(W, (steps, 1, 1)))
         finals.append(np.append(trajectory.mean[-1], trajectory.energy[-1]))
-    coarse, fine = (np.linalg.norm(b - a) for a, b in zip(finals, finals[1:], strict=False))
+    coarse, fine = (np.linalg.norm(b - a) for a, b in itertools.pairwise(finals))
     assert math.log2(coarse / fine) == pytest.approx(order, abs=0.15)
 
 
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 @pytest.mark.parametrize("manifold", MANIFOLDS)
 @pytest.mark.parametrize("side", [1.0, -1.0])
-def test_gibbs_state_is_fixed_for_a_thousand_steps(
-    manifold: str, scheme: str, side: float, make_problem: MakeProblem
+@pytest.mark.parametrize("steps", [30, pytest.param(1000, marks=pytest.mark.serial)])  # solves on busy ranks are slow
+def test_gibbs_state_stays_fixed(
+    manifold: str, scheme: str, side: float, steps: int, make_problem: MakeProblem
 ) -> None:
-    """Catches a scheme that is not well balanced: the self-consistent state near ±e₁ must not move by 1e-9 in 1000 steps."""
+    """Catches a scheme that is not well balanced: the self-consistent state near ±e₁ must not move by 1e-9 in 1000
+    steps.
+    """
     problem = make_problem(manifold, {"noise.epsilon": 0.05, "attention.tolerance": 1e-6})
     space = problem.space
     near = np.exp(5 * (side * space.x[:, 0] - 1))[None]
@@ -211,11 +217,14 @@ def test_gibbs_state_is_fixed_for_a_thousand_steps(
     state = stationary_state(space, problem.attention, LABELS, 0.05, near).mu
     assert side * float(space.integrate(state * space.x[:, 0])[0]) > 0.5
     W = np.zeros(problem.control_shape[1:])
-    mu = state
-    for _ in range(1000):
-        mu = SCHEMES[scheme].step(problem.dynamics, mu, W, 0.1).after
-    moved = max(space.comm.allgather(float(np.abs(mu - state).max(initial=0.0))))
-    assert moved <= 1e-9
+    # At the state itself Krylov has nothing to do; from 1e-7 beside it, its solves must lead back and stay.
+    beside = state * (1 + 1e-7 * np.sin(3 * space.x[:, 1] + 1))
+    for start in (state, beside / space.integrate(beside)[:, None]):
+        mu = start
+        for _ in range(steps):
+            mu = SCHEMES[scheme].step(problem.dynamics, mu, W, 100 / steps).after
+        moved = max(space.comm.allgather(float(np.abs(mu - state).max(initial=0.0))))
+        assert moved <= 1e-9
 
 
 @pytest.mark.ranks
@@ -256,7 +265,9 @@ def test_step_does_not_change_its_arguments(scheme: str, make_problem: MakeProbl
 
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 def test_vanishing_density_gives_no_nan(scheme: str, make_problem: MakeProblem) -> None:
-    """Catches 0/0 in the Patankar ratio: a density that is zero on most nodes must step and pull back finitely, ε = 0 too."""
+    """Catches 0/0 in the Patankar ratio: a density that is zero on most nodes must step and pull back finitely, ε = 0
+    too.
+    """
     problem = make_problem("circle", {**SHORT, "noise.epsilon": 0.0})
     space = problem.space
     mu = np.where(space.x[:, 0] > 0.8, 1.0, 0.0)[None]
@@ -271,7 +282,9 @@ def test_vanishing_density_gives_no_nan(scheme: str, make_problem: MakeProblem) 
 
 
 def test_labels_step_independently_but_share_the_mean_field(make_problem: MakeProblem) -> None:
-    """Catches labels coupled by more than the moments: two equal labels must step like one, two different ones must not."""
+    """Catches labels coupled by more than the moments: two equal labels must step like one, two different ones must
+    not.
+    """
     from solver.attention.separable import SeparableAttention
 
     problem = make_problem("circle", SHORT)
