@@ -146,7 +146,8 @@ def _launcher() -> Finding:
     launcher = str(beside) if beside.is_file() else shutil.which("mpirun")
     if launcher is None:
         return Finding("MPI", False, "no mpirun: pip install mpich (it comes with dolfinx-solver-real)")
-    code = "import solver\nfrom mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1), MPI.Get_library_version().split()[0])"
+    hello = "print(MPI.COMM_WORLD.allreduce(1), MPI.Get_library_version().split()[0])"
+    code = f"import solver; from mpi4py import MPI; {hello}"
     run = subprocess.run(
         [launcher, "-n", "2", sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )

@@ -32,7 +32,9 @@ def test_conductances_are_not_negative(h: float) -> None:
 
 @pytest.mark.parametrize("h", [*SIZES, FINEST])
 def test_closed_surface_of_genus_zero_on_the_sphere(h: float) -> None:
-    """Catches vertices off the sphere, vertices the hull dropped, holes and doubled triangles (Euler: V − E + F = 2)."""
+    """Catches vertices off the sphere, vertices the hull dropped, holes and doubled triangles (Euler: V − E + F =
+    2).
+    """
     mesh = sphere(h)
     assert np.abs(np.linalg.norm(mesh.points, axis=1) - 1).max() <= 1e-14
     edges, _ = conductances(mesh)

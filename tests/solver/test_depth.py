@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from solver.depth import graded_grid, graded_steps, uniform_grid
 
+pytestmark = pytest.mark.serial  # nothing here knows of ranks
+
 
 @given(
     T=st.floats(0.01, 1e4),

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from solver.phases import find_phases, terminal_rate, weighted_median
 
+pytestmark = pytest.mark.serial  # nothing here knows of ranks
+
 
 def _curve(t: np.ndarray, drop: float = 0.5, rise: float = 0.4, level: float = -1.2) -> np.ndarray:
     """Linear fall to `level` over [0, 10], flat, linear rise over [70, 80]."""

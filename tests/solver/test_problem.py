@@ -196,7 +196,9 @@ def test_unreachable_attention_tolerance_is_a_case_error(make_case: MakeCase, co
 
 
 def test_petsc_options_of_the_case_are_used(make_problem: MakeProblem) -> None:
-    """Catches a [petsc] section that is read and dropped: with one Krylov iteration every solve must fall back on LU."""
+    """Catches a [petsc] section that is read and dropped: with one Krylov iteration every solve must fall back on
+    LU.
+    """
     problem = make_problem("sphere", {**SHORT, "petsc.ksp_max_it": 1})
     plain = make_problem("sphere", SHORT)
     W = smooth_control(problem, 1.0, 0)

@@ -131,7 +131,9 @@ def test_add_to_owners(manifold: str, h: float, make_space: MakeSpace, comm: MPI
 
 @pytest.mark.parametrize(("manifold", "h"), SPACES)
 def test_gradients_of_linear_functions(manifold: str, h: float, make_space: MakeSpace) -> None:
-    """Catches cells whose corners and gradients are in different orders: ∇(c·x) is c less its component off the cell."""
+    """Catches cells whose corners and gradients are in different orders: ∇(c·x) is c less its component off the
+    cell.
+    """
     space = make_space(manifold, h)
     c = np.arange(1.0, space.dimension + 1)
     gradient = space.gradient(np.stack([space.x @ c, 2 * space.x @ c]))

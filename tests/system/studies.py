@@ -8,12 +8,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-import solver  # noqa: F401  (loads the MPI and PETSc libraries in the right order)
 
 from mpi4py import MPI
 
@@ -21,8 +19,8 @@ import numpy as np
 import tomli_w
 from scipy.special import eval_legendre
 
+import solver  # noqa: F401  (loads the MPI and PETSc libraries in the right order)
 from solver.case import Case, load_case
-from solver.phases import terminal_rate
 from solver.problem import Problem
 from solver.theory.stationary import stationary_state
 
@@ -126,7 +124,13 @@ def reference_table(manifold: str, epsilon: float, control: str) -> tuple[tuple[
 
 
 def forward_table(
-    manifold: str, h: float, epsilon: float, control: str, dt: float, scheme: str = "mprk2", comm: MPI.Comm | None = None
+    manifold: str,
+    h: float,
+    epsilon: float,
+    control: str,
+    dt: float,
+    scheme: str = "mprk2",
+    comm: MPI.Comm | None = None,
 ) -> tuple[np.ndarray, Problem]:
     """Rows of (energy, mean_1, ..) at the reference's depths, and the problem they come from. Collective."""
     depths, _ = reference_table(manifold, epsilon, control)
@@ -152,15 +156,16 @@ def split_errors(label: str, sizes: Sequence[float], nodes: Sequence[int], diffe
     """Largest error over the depths, of the energy and of the mean, as two `Convergence`s."""
     return [
         Convergence(
-            f"{label}, {what}", tuple(sizes), tuple(float(np.abs(d[:, columns]).max()) for d in differences), tuple(nodes)
+            f"{label}, {what}",
+            tuple(sizes),
+            tuple(float(np.abs(d[:, columns]).max()) for d in differences),
+            tuple(nodes),
         )
         for what, columns in (("energy", slice(0, 1)), ("mean", slice(1, None)))
     ]
 
 
-def mesh_convergence(
-    manifold: str, epsilon: float, control: str, hs: Sequence[float], dt: float
-) -> list[Convergence]:
+def mesh_convergence(manifold: str, epsilon: float, control: str, hs: Sequence[float], dt: float) -> list[Convergence]:
     """Errors in h against the spectral reference, depth error extrapolated out. Collective."""
     _, exact = reference_table(manifold, epsilon, control)
     results = [depth_free_table(manifold, h, epsilon, control, dt) for h in hs]
@@ -258,9 +263,7 @@ def stationary_values(manifold: str, epsilon: float, h: float) -> tuple[np.ndarr
     case = make_case(manifold, h, epsilon, 1.0, 1, initial__mean=[1.0, *([0.0] * (len(EIGENVALUES[manifold]) - 1))])
     problem = Problem(case)
     energy = problem.minimum_energy(problem.initial)
-    state = stationary_state(
-        problem.space, problem.attention, problem.label_weights, problem.epsilon, problem.initial
-    )
+    state = stationary_state(problem.space, problem.attention, problem.label_weights, problem.epsilon, problem.initial)
     assert state.energy == energy
     return np.array([energy, float(problem.space.integrate(state.mu[0] * problem.space.x[:, 0]))]), problem
 

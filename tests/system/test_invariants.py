@@ -198,10 +198,14 @@ def test_align_stays_nonnegative_when_all_tokens_reach_the_target(manifold: str,
     assert -excess - 4 * np.finfo(float).eps <= loss < 0.1
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(
-    ("manifold", "epsilon", "dt", "sign"),
-    [("circle", 0.02, 0.1, 1), ("circle", 0.1, 1.0, -1), ("sphere", 0.05, 1.0, 1), ("sphere", 0.1, 0.1, -1)],
+    ("scheme", "manifold", "epsilon", "dt", "sign"),
+    [
+        ("mprk2", "circle", 0.02, 0.1, 1),
+        ("euler", "circle", 0.1, 1.0, -1),
+        ("euler", "sphere", 0.05, 0.1, 1),
+        ("mprk2", "sphere", 0.1, 1.0, -1),
+    ],
 )
 def test_gibbs_state_stays_for_1000_steps(scheme: str, manifold: str, epsilon: float, dt: float, sign: int) -> None:
     """Catches a scheme that drifts off equilibria, or potentials and β that do not vanish on μ ∝ e^{V/ε} together."""
@@ -210,9 +214,7 @@ def test_gibbs_state_stays_for_1000_steps(scheme: str, manifold: str, epsilon: f
     problem = Problem(
         make_case(manifold, MESH[manifold], epsilon, 1000 * dt, 1000, depth__scheme=scheme, initial__mean=mean)
     )
-    state = stationary_state(
-        problem.space, problem.attention, problem.label_weights, problem.epsilon, problem.initial
-    )
+    state = stationary_state(problem.space, problem.attention, problem.label_weights, problem.epsilon, problem.initial)
     assert float(problem.space.integrate(state.mu[0] * problem.space.x[:, 0])) * sign > 0.8
     problem.initial = state.mu
     final = problem.steps(None)[-1].after
@@ -222,7 +224,7 @@ def test_gibbs_state_stays_for_1000_steps(scheme: str, manifold: str, epsilon: f
 
 
 def assert_taylor_order_two(problem: Problem, W: np.ndarray, seed: int) -> None:
-    """Order of |J(W + sδ) − J(W) − s⟨g, δ⟩| in [1.95, 2.05], at the smallest s that leaves 1000 times round-off."""
+    """Order of |J(W + sδ) − J(W) − s⟨g, δ⟩| in [1.95, 2.05], at the smallest s that stands out of round-off."""
     common = np.random.default_rng(seed).standard_normal(problem.control_shape[1:])  # seen by the curvature of J
     direction = common / np.linalg.norm(common) + random_control(problem, 0.5, seed)
     problem.gradient(0.5 * W + direction)  # the stored evaluation must not be the one at W
@@ -234,7 +236,7 @@ def assert_taylor_order_two(problem: Problem, W: np.ndarray, seed: int) -> None:
         control = W + s * direction
         shifted = sum(problem.objective(problem.steps(control)[-1].after, control))
         remainder = abs(shifted - J - s * slope)
-        if remainder < 1e-11:
+        if remainder < 1e-12:
             break
         remainders.append(remainder)
         s /= 3.0
@@ -254,7 +256,7 @@ def test_gradient_passes_the_taylor_test(manifold: str, scheme: str, size: float
 @pytest.mark.ranks
 def test_gradient_passes_the_taylor_test_on_any_number_of_ranks() -> None:
     """Catches an adjoint that forgets ghosts, or a gradient that not every rank has in full."""
-    problem = Problem(make_case("sphere", MESH["sphere"], 0.05, 0.5, 5))
+    problem = Problem(make_case("sphere", MESH["sphere"], 0.05, 0.4, 4))
     assert_taylor_order_two(problem, random_control(problem, 3.0, 11), 23)
 
 
@@ -284,7 +286,9 @@ def any_problem(request: pytest.FixtureRequest) -> Problem:
 @pytest.mark.ranks
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**31), epsilon=epsilons, size=st.sampled_from([0.0, 1e-3, 1.0, 10.0]))
-def test_operator_and_its_transpose_are_transposes(any_problem: Problem, seed: int, epsilon: float, size: float) -> None:
+def test_operator_and_its_transpose_are_transposes(
+    any_problem: Problem, seed: int, epsilon: float, size: float
+) -> None:
     """⟨Lu, v⟩ = ⟨u, Lᵀv⟩: catches swapped ends of an edge, and edges counted twice or never between ranks."""
     space = any_problem.space
     operator = EdgeAveragedOperator(space, epsilon)
@@ -364,7 +368,7 @@ def test_all_numbers_of_ranks_agree(scheme: str, manifold: str, h: float, epsilo
 @pytest.mark.parametrize(("manifold", "scheme"), [("circle", "mprk2"), ("sphere", "euler")])
 def test_repeated_evaluations_have_identical_bits(manifold: str, scheme: str) -> None:
     """Catches warm starts or buffers carried over between evaluations, and anything unordered in the set-up."""
-    case = make_case(manifold, MESH[manifold], 0.02, 1.0, 10, depth__scheme=scheme)
+    case = make_case(manifold, MESH[manifold], 0.02, 0.4, 4, depth__scheme=scheme)
     problem = Problem(case)
     W = random_control(problem, 1.0, 7)
     J, g = problem.gradient(W)

@@ -42,7 +42,9 @@ def test_rank_is_near_the_number_of_significant_eigenvalues(eigenvalues: tuple[f
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-6, 1e-10, 1e-12])
 @pytest.mark.parametrize("matrix", [np.diag([1.0, 0.65]), np.diag([1.0, 0.65, 0.3]), np.diag([16.0, 8.0]), ROTATED])
 def test_error_is_within_the_tolerance_everywhere(matrix: np.ndarray, tolerance: float) -> None:
-    """Catches an error measured too kindly: points the construction never saw, and the axes, must keep the tolerance."""
+    """Catches an error measured too kindly: points the construction never saw, and the axes, must keep the
+    tolerance.
+    """
     expansion = expand(matrix, tolerance)
     assert 0.0 < expansion.error <= tolerance
     assert _error(expansion) <= tolerance

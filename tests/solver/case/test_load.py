@@ -12,6 +12,8 @@ import pytest
 from solver.case import CaseError, load_case
 from solver.case.load import parse_override
 
+pytestmark = pytest.mark.serial  # nothing here knows of ranks
+
 GOOD = """
 [geometry]
 manifold = "sphere"

@@ -11,6 +11,8 @@ import pytest
 from solver.case import dump_case, load_case
 from solver.case.schema import Case
 
+pytestmark = pytest.mark.serial  # nothing here knows of ranks
+
 ROOT = Path(__file__).resolve().parents[3]
 CASES = sorted((ROOT / "cases").glob("*.toml"))
 CIRCLE = ROOT / "cases" / "turnpike_circle.toml"

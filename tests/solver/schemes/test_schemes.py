@@ -232,7 +232,9 @@ def test_gibbs_state_stays_fixed(
 @pytest.mark.parametrize("epsilon", [0.0, 0.02, 0.5])
 @pytest.mark.parametrize("dt", [1e-3, 0.1, 100.0])
 def test_euler_energy_never_increases(manifold: str, epsilon: float, dt: float, shared_problems) -> None:  # type: ignore[no-untyped-def]
-    """Catches a drift on the wrong side of the splitting: with W = 0 the free energy falls at any Δt, ε = 0 included."""
+    """Catches a drift on the wrong side of the splitting: with W = 0 the free energy falls at any Δt, ε = 0
+    included.
+    """
     from solver.theory.stationary import free_energy
 
     problem = shared_problems(manifold, epsilon)

@@ -1,0 +1,217 @@
+"""Measure errors and orders against analytic and reference values, and write them to docs/verification.md.
+
+    python tests/system/verification.py          about two minutes on one core
+
+The studies are those of the tests in this folder, with one mesh or step more where that is cheap.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import numpy as np  # noqa: E402
+from system import studies  # noqa: E402
+from system.studies import Convergence, circle_h  # noqa: E402
+
+from solver.phases import terminal_rate  # noqa: E402
+
+COMMAND = "python tests/system/verification.py"
+CIRCLE_H = [circle_h(n) for n in (200, 400, 800, 1600)]
+SPHERE_H = [0.2, 0.15, 0.12, 0.1, 0.07, 0.05]
+STEPS = [0.05, 0.025, 0.0125, 0.00625]
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(head), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def convergence_table(results: list[Convergence], size: str) -> str:
+    def row(result: Convergence) -> Iterator[str]:
+        yield result.label
+        yield f"{result.nodes[0]} – {result.nodes[-1]}" if result.nodes[0] != result.nodes[-1] else f"{result.nodes[0]}"
+        yield f"{result.sizes[0]:.3g} – {result.sizes[-1]:.2g}"
+        yield f"{result.errors[0]:.1e}"
+        yield f"{result.errors[-1]:.1e}"
+        exact = max(result.errors) < 1e-8
+        yield "exact" if exact else ", ".join(f"{value:.2f}" for value in result.orders)
+        yield "–" if exact else f"{result.order:.2f}"
+
+    return table(
+        ["study", "nodes", size, "first error", "last error", "order, pair by pair", "order, by regression"],
+        map(row, results),
+    )
+
+
+def values() -> str:
+    """Largest deviations of single fine runs."""
+    rows = []
+    for manifold, epsilon, h, dt in (
+        ("circle", 0.1, circle_h(1000), 0.0125),
+        ("circle", 0.01, circle_h(1000), 0.0125),
+        ("sphere", 0.1, 0.05, 0.02),
+    ):
+        for control in ("W0", "Wconst"):
+            _, exact = studies.reference_table(manifold, epsilon, control)
+            found, problem = studies.forward_table(manifold, h, epsilon, control, dt)
+            difference = np.abs(found - exact).max(axis=0)
+            rows.append(
+                [
+                    f"{manifold}, ε = {epsilon:g}, {control}",
+                    f"{problem.space.nodes}",
+                    f"{dt:g}",
+                    f"{difference[0]:.1e}",
+                    f"{difference[1:].max():.1e}",
+                ]
+            )
+    return table(["run (`mprk2`)", "nodes", "Δt", "energy", "mean"], rows)
+
+
+def forward() -> tuple[str, str]:
+    runs = [("circle", 0.1), ("circle", 0.01), ("sphere", 0.1)]
+    meshes, depths = [], []
+    for manifold, epsilon in runs:
+        circle = manifold == "circle"
+        for control in ("W0", "Wconst"):
+            hs = CIRCLE_H if circle else SPHERE_H
+            meshes += studies.mesh_convergence(manifold, epsilon, control, hs, 0.0125 if circle else 0.05)
+            for scheme in ("mprk2", "euler"):
+                h = circle_h(200) if circle else 0.15
+                depths += studies.depth_convergence(manifold, epsilon, control, scheme, STEPS, h, 0.000625)
+    return convergence_table(meshes, "h"), convergence_table(depths, "Δt")
+
+
+def heat() -> str:
+    results = []
+    for manifold, hs, steps in (("circle", CIRCLE_H, 40), ("sphere", SPHERE_H[1:], 20)):
+        for degree in (1, 2, 3, 4):
+            results += studies.heat_convergence(manifold, degree, hs, steps)
+    return convergence_table(results, "h")
+
+
+def stationary() -> tuple[str, str]:
+    results, limits = [], []
+    for manifold, epsilon, hs in (
+        ("circle", 0.1, CIRCLE_H[:3]),
+        ("circle", 0.01, CIRCLE_H[:3]),
+        ("sphere", 0.1, SPHERE_H),
+        ("sphere", 0.05, SPHERE_H),
+    ):
+        found, measured = studies.stationary_convergence(manifold, epsilon, hs)
+        results += found
+        basis = np.column_stack([np.ones(len(hs)), np.square(found[0].sizes)])
+        limit = np.linalg.lstsq(basis, np.array(measured), rcond=None)[0][0]
+        exact = studies.stationary_reference(manifold, epsilon)
+        for k, what in enumerate(("E_min", "first moment")):
+            limits.append(
+                [
+                    f"{manifold}, ε = {epsilon:g}, {what}",
+                    f"{limit[k]:.7f}",
+                    f"{exact[k]:.7f}",
+                    f"{limit[k] - exact[k]:.1e}",
+                ]
+            )
+    return convergence_table(results, "h"), table(["quantity", "h → 0", "reference", "difference"], limits)
+
+
+def gradient() -> tuple[str, str]:
+    T, start, end = 20.0, 16.0, 19.0
+    continuum = studies.reference("circle_theory")["lam2=0.65 eps=0.01"]["R_align"]
+    rows, sizes, errors = [], [], []
+    for nodes, dt in ((314, 0.1), (628, 0.1), (628, 0.05), (628, 0.025), (1256, 0.025), (2512, 0.0125)):
+        t, g = studies.untrained_gradient(nodes, dt, T)
+        rate = studies.logarithmic_rate(t, g, start, end)
+        fitted = terminal_rate(t, g)
+        spectrum = studies.collective_rate(nodes) if nodes <= 1256 else None
+        rows.append(
+            [
+                f"{nodes}",
+                f"{dt:g}",
+                f"{rate:.4f}",
+                "–" if spectrum is None else f"{spectrum:.4f}",
+                "–" if spectrum is None else f"{100 * (rate / spectrum - 1):+.2f} %",
+                f"{continuum - rate:.4f}",
+                "–" if fitted is None else f"{fitted:.4f}",
+            ]
+        )
+        if nodes * dt == 31.4:
+            sizes.append(dt)
+            errors.append(continuum - rate)
+    together = Convergence("h and Δt together", tuple(sizes), tuple(errors))
+    summary = (
+        f"With h and Δt halved together ({', '.join(f'{size:g}' for size in sizes)}), orders pair by pair "
+        f"{', '.join(f'{value:.2f}' for value in together.orders)}."
+    )
+    head = ["nodes", "Δt", "gradient's rate", "spectrum, same mesh", "deviation", "0.9431 − rate", "`terminal_rate`"]
+    return table(head, rows), summary
+
+
+def main() -> None:
+    started = time.perf_counter()
+    single = values()
+    in_h, in_dt = forward()
+    decay = heat()
+    states, limits = stationary()
+    growth, together = gradient()
+    seconds = time.perf_counter() - started
+    text = f"""# Verification
+
+Measured errors and orders, against closed forms and independent spectral solvers (`tests/system/reference/`).
+Made by
+
+    {COMMAND}
+
+in {seconds:.0f} s on one core. The tests in `tests/system/` assert what is claimed here.
+
+"Order" is the slope of log error against log h or log Δt. h is the mean edge length.
+
+## Forward runs
+
+Circle to t = 5, λ = (1, 0.65); sphere to t = 2, λ = (1, 0.65, 0.3). `W0` is untrained, `Wconst` a constant control.
+Largest error of the free energy and of the mean ∫x dμ at the reference's depths. Claimed: 1e-3.
+
+{single}
+Order in h, the depth error extrapolated out. Claimed: 2 ± 0.15 by regression on the circle from 200 nodes, 2 ± 0.25 on
+the sphere. At ε = 0.01 the cluster is two cells of the 200-node mesh wide, so the first pair is not yet asymptotic.
+
+{in_h}
+Order in Δt, against Δt = 0.000625 on the same mesh. Claimed: 2 ± 0.15 (`mprk2`), 1 ± 0.15 (`euler`).
+
+{in_dt}
+## Heat flow
+
+A = 0, W = 0, ε = {studies.HEAT_EPSILON:g}, t = {studies.HEAT_DEPTH:g}, from (1 + ½ harmonic)/area; the depth error extrapolated out. Errors of
+the decay rate, e^{{−k²εt}} or e^{{−l(l+1)εt}}, relative; and of the density, relative L². Claimed: order 2. On the circle
+k = 1 decays at the exact rate on every mesh (chords, not arcs, are the edges). On the sphere the rate of l = 1 converges
+faster than order 2: the coordinates are nearly discrete eigenfunctions.
+
+{decay}
+## Stationary state near e₁
+
+{states}
+On the circle all arcs are equal and the first moment is a ratio of trapezoidal sums, exact beyond the reference's digits.
+On the sphere meshes of different h differ in more than h, so single errors scatter; fits c₀ + c₂h² over all meshes give
+
+{limits}
+## Growth of the gradient at W = 0
+
+Circle, ε = 0.01, target e₂, T = 20. Rate: slope of log ‖g_t‖ for t in [16, 19]. Spectrum: the collective mode of −HΔ_ρ
+with the scheme's conductances on the same mesh, from a dense solver of the tests' own. Claimed: within 1 % of it at
+Δt ≤ 0.05; the rest is the depth step's, about 3.5 (aΔt)². `terminal_rate` is the fit used for trained controls.
+
+{growth}
+{together} Continuum: 0.9431.
+"""
+    (ROOT / "docs" / "verification.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
