@@ -71,6 +71,8 @@ def check(mesh: SimplicialMesh) -> None:
             diagonal is positive (w_ij < 0).
     """
     points, cells = mesh.points, mesh.cells
+    if not np.isfinite(points).all():
+        raise MeshError("a vertex has coordinates that are not finite")
     off = float(np.abs(np.linalg.norm(points, axis=1) - 1.0).max(initial=0.0))
     if off > 1e-6:
         raise MeshError(f"a vertex lies {off:.1e} off the unit sphere; all vertices must be on it")

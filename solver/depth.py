@@ -23,7 +23,7 @@ def graded_steps(T: float, first_step: float, layer: float, growth: float) -> Fl
     Equal steps of at most `first_step` over `layer`, then steps growing by at most `growth` up to T/2.
     """
     half = 0.5 * T
-    layer = min(layer, half)
+    layer = min(layer, half) if layer > 1e-12 * half else 0.0
     count = math.ceil(layer / first_step * (1 - 1e-12))
     fine = np.full(count, layer / count) if count else np.empty(0)
     rest = half - layer

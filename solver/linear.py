@@ -52,14 +52,15 @@ class ImplicitSolver:
         self._mass = space.mass[: space.owned]
         self._A = self._create_matrix(space)
         self._x, self._b = self._A.createVecs()
-        self._r = self._b.duplicate()
+        self._r, self._correction = self._b.duplicate(), self._b.duplicate()
         self._ksp = PETSc.KSP().create(space.comm)
         self._ksp.setType("bcgs")
         self._ksp.getPC().setType("ilu" if space.comm.size == 1 else "bjacobi")
         self._ksp.setTolerances(rtol=_RTOL, atol=1e-300, max_it=_MAX_ITERATIONS)
-        self._ksp.setInitialGuessNonzero(True)
         self._ksp.setOperators(self._A)
         self._apply_options(options)
+        self._iterative = self._ksp.getType() != "preonly"
+        self._ksp.setInitialGuessNonzero(self._iterative)
         self._lu: Any = None
         self.fallbacks = 0
 
@@ -118,13 +119,11 @@ class ImplicitSolver:
             self._r.aypx(-1.0, self._b)
             if abs(self._r.sum()) <= _MASS_RESIDUAL:
                 return
-            correction = self._b.duplicate()
             self._ksp.setInitialGuessNonzero(False)
-            self._ksp.solve(self._r, correction)
-            self._ksp.setInitialGuessNonzero(True)
+            self._ksp.solve(self._r, self._correction)
+            self._ksp.setInitialGuessNonzero(self._iterative)
             if self._ksp.getConvergedReason() > 0:
-                self._x.axpy(1.0, correction)
-            correction.destroy()
+                self._x.axpy(1.0, self._correction)
 
     def _solve_lu(self) -> None:
         """Direct solve of the current system."""
@@ -149,6 +148,9 @@ class ImplicitSolver:
         database = PETSc.Options()
         for name, value in options.items():
             database.setValue(name, value)
+        if self._space.comm.size > 1 and options.get("pc_type") == "lu":  # PETSc's own LU is serial
+            self._ksp.getPC().setType("lu")
+            self._ksp.getPC().setFactorSolverType("mumps")
         self._ksp.setFromOptions()
         for name in options:
             database.delValue(name)

@@ -7,10 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import solver  # noqa: F401  (loads the MPI and PETSc libraries in the right order)
-
 from mpi4py import MPI
-from petsc4py import PETSc
 
 import numpy as np
 import pytest
@@ -26,6 +23,7 @@ settings.register_profile("mpi", derandomize=True, database=None, deadline=None,
 settings.load_profile("mpi")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     if MPI.COMM_WORLD.rank > 0:
         reporter = config.pluginmanager.getplugin("terminalreporter")
@@ -51,6 +49,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
 @pytest.fixture(autouse=True)
 def _no_petsc_options_left() -> Iterator[None]:
     """No test may leave PETSc options behind for the next."""
+    from petsc4py import PETSc  # after the solver package has loaded the libraries
+
     before = dict(PETSc.Options().getAll())
     yield
     assert dict(PETSc.Options().getAll()) == before

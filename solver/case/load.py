@@ -78,9 +78,10 @@ def parse_override(text: str) -> tuple[str, Any]:
     if not separator or not key.strip():
         raise CaseError([f"--set {text}: write section.key=value, such as --set depth.T=40"])
     try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+        table = tomllib.loads(f"value = {value}")
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
+    return key.strip(), table["value"] if len(table) == 1 else value
 
 
 def _read(path: Path) -> Json:

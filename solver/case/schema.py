@@ -33,6 +33,8 @@ def _spectrum(values: Vector) -> Vector:
 
 
 def _symmetric(rows: tuple[Vector, ...]) -> tuple[Vector, ...]:
+    if not rows:
+        return rows  # the check of lengths speaks
     if any(len(row) != len(rows) for row in rows):
         raise ValueError("not square: as many rows as columns")
     matrix = np.array(rows)

@@ -16,8 +16,6 @@ from solver.initial import von_mises_fisher
 from solver.space import Space
 from solver.theory.stationary import free_energy
 
-pytestmark = pytest.mark.ranks
-
 MakeSpace = Callable[[str, float], Space]
 ONE = np.ones(1)
 
@@ -84,6 +82,7 @@ def test_uniform_law_has_no_direction(make_space: MakeSpace) -> None:
     assert np.isfinite([found.energy[0], found.mass[0], found.angle[0]]).all()
 
 
+@pytest.mark.ranks
 def test_extremes_and_the_worst_mass(make_space: MakeSpace) -> None:
     """Catches extremes of one rank, or of ghosts, and a mass error hidden by averaging labels that err oppositely."""
     space = make_space("sphere", 0.35)
@@ -116,6 +115,7 @@ def test_conditional_resultant_sees_labels_that_the_mean_hides(make_space: MakeS
     assert found.conditional_resultant[0] == pytest.approx(i1(20.0) / i0(20.0), rel=1e-6)
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize(("manifold", "h"), [("circle", 0.1), ("sphere", 0.1)])
 def test_adjoint_norm_of_a_linear_function(manifold: str, h: float, make_space: MakeSpace) -> None:
     """Catches cells counted twice, or a missing density: ∫|∇(3 x₁)|² dμ = 9 ∫ (1 − x₁²) dμ = 9 (d − 1)/d for uniform

@@ -10,8 +10,6 @@ import pytest
 from solver.parallel import allreduce
 from solver.problem import Problem
 
-pytestmark = pytest.mark.ranks
-
 MakeProblem = Callable[..., Problem]
 
 
@@ -42,6 +40,7 @@ def test_rotation_turns_tokens_towards_positive_angles(make_problem: MakeProblem
     assert np.abs(d - angle).max(initial=0.0) <= 1e-12
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("manifold", ["circle", "sphere"])
 def test_drift_vjp_is_the_transpose(manifold: str, make_problem: MakeProblem) -> None:
     """Catches sensitivities of W or μ with a wrong factor or axis order: ⟨d̄, dd⟩ = ⟨μ̄, dμ⟩ + ⟨W̄, dW⟩ to 1e-12."""

@@ -11,8 +11,6 @@ from scipy.special import i0, i1
 from solver.initial import von_mises_fisher
 from solver.space import Space
 
-pytestmark = pytest.mark.ranks
-
 MakeSpace = Callable[[str, float], Space]
 E1 = {"circle": np.array([0.6, 0.8]), "sphere": np.array([0.48, 0.6, 0.64])}
 
@@ -49,6 +47,7 @@ def test_sharp_law_does_not_overflow(make_space: MakeSpace) -> None:
     assert float(space.integrate(mu * space.x[:, 1])) == pytest.approx(-i1(700.0) / i0(700.0), abs=1e-3)
 
 
+@pytest.mark.ranks
 def test_ghosts_hold_their_owners_values(make_space: MakeSpace) -> None:
     """Catches ghosts left unset: the first step on several ranks would start from another density."""
     space = make_space("sphere", 0.35)

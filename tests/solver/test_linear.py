@@ -15,8 +15,6 @@ from solver.operator import EdgeAveragedOperator, Rates
 from solver.parallel import allreduce
 from solver.space import Space
 
-pytestmark = pytest.mark.ranks
-
 MakeSpace = Callable[[str, float], Space]
 EPSILON = 0.02
 
@@ -111,6 +109,7 @@ def test_lu_option_is_positive_without_tolerance(manifold: str, h: float, dt: fl
     assert solver.fallbacks == 0
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("transpose", [False, True])
 def test_fallback_on_lu_is_reached_and_right(transpose: bool, make_space: MakeSpace) -> None:
     """Catches a failed Krylov solve whose unconverged answer is used, and a fallback that solves another system."""
@@ -132,6 +131,7 @@ def test_fallback_on_lu_is_reached_and_right(transpose: bool, make_space: MakeSp
     assert np.abs(residual).max(initial=0.0) <= 1e-13  # the second factorisation is of the second matrix
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("transpose", [False, True])
 def test_non_finite_right_hand_side_raises_on_all_ranks(bad: float, transpose: bool, make_space: MakeSpace) -> None:
@@ -148,6 +148,7 @@ def test_non_finite_right_hand_side_raises_on_all_ranks(bad: float, transpose: b
     assert np.array_equal(again, fresh)
 
 
+@pytest.mark.ranks
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_non_finite_matrix_raises_on_all_ranks(make_space: MakeSpace) -> None:
     """Catches a control that overflowed: the drift is nan on one rank and every rank must stop."""

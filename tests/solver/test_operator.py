@@ -157,7 +157,7 @@ def _dense(space: Space, apply: Callable[[np.ndarray], np.ndarray]) -> np.ndarra
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("epsilon", [0.0, 0.01, 1.0])
+@pytest.mark.parametrize("epsilon", [0.0, 0.01])
 @pytest.mark.parametrize(("manifold", "h"), SPACES)
 def test_matrix_signs_column_sums_and_transpose(manifold: str, h: float, epsilon: float, make_space: MakeSpace) -> None:
     """Catches a positive off-diagonal entry, a column that loses mass, a transpose of another matrix, and labels

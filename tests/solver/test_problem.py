@@ -13,14 +13,12 @@ from conftest import smooth_control
 from solver.case import Case, CaseError
 from solver.problem import Problem
 
-pytestmark = pytest.mark.ranks
-
 MakeCase = Callable[..., Case]
 MakeProblem = Callable[..., Problem]
-SHORT = {"depth.T": 1.0, "depth.layer": 0.5, "depth.first_step": 0.1}
+SHORT = {"depth.T": 0.6, "depth.layer": 0.3, "depth.first_step": 0.1}
 
 
-@pytest.mark.parametrize("scheme", ["euler", "mprk2"])
+@pytest.mark.parametrize("scheme", ["euler", pytest.param("mprk2", marks=pytest.mark.ranks)])
 @pytest.mark.parametrize("manifold", ["circle", "sphere"])
 def test_results_do_not_depend_on_the_number_of_ranks(
     manifold: str, scheme: str, make_case: MakeCase, comm: MPI.Comm
@@ -43,6 +41,7 @@ def test_results_do_not_depend_on_the_number_of_ranks(
     assert final.mean == pytest.approx(reference.mean, rel=1e-10, abs=1e-12)
 
 
+@pytest.mark.ranks
 def test_every_rank_gets_the_same_bits(make_problem: MakeProblem) -> None:
     """Catches ranks whose optimisers would part: J and gradient must be identical, not merely close."""
     problem = make_problem("sphere", SHORT)
@@ -177,6 +176,7 @@ def test_sweeps_are_counted(make_problem: MakeProblem) -> None:
     assert seen == list(range(1, len(problem.dt) + 1))
 
 
+@pytest.mark.ranks
 def test_more_ranks_than_cells(make_problem: MakeProblem) -> None:
     """Catches ranks without nodes or edges breaking a sweep: six cells of the coarsest circle on up to 8 ranks."""
     problem = make_problem("circle", {**SHORT, "geometry.h": 1.0, "initial.kappa": 1.0, "noise.epsilon": 0.5})
@@ -187,6 +187,7 @@ def test_more_ranks_than_cells(make_problem: MakeProblem) -> None:
     assert np.abs(problem.forward(None).diagnostics.mass - 1).max() <= 1e-11
 
 
+@pytest.mark.ranks
 def test_unreachable_attention_tolerance_is_a_case_error(make_case: MakeCase, comm: MPI.Comm) -> None:
     """Catches a traceback from the expansion: a tolerance beyond round-off is bad input, said on every rank."""
     case = make_case("sphere", SHORT)

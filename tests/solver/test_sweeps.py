@@ -13,8 +13,6 @@ from solver.problem import Problem
 from solver.schemes import SCHEMES, Step
 from solver.sweeps import SweepError, backward_sweep, forward_sweep
 
-pytestmark = pytest.mark.ranks
-
 MakeProblem = Callable[..., Problem]
 SHORT = {"depth.T": 0.5, "depth.layer": 0.25, "depth.first_step": 0.1}
 
@@ -48,6 +46,7 @@ def test_backward_sweep_goes_from_last_to_first(make_problem: MakeProblem) -> No
         bar = cotangents.mu
 
 
+@pytest.mark.ranks
 def test_failed_forward_step_is_named(make_problem: MakeProblem) -> None:
     """Catches a bare linear-solver message: the error must say which step, at which depth, and why, on all ranks."""
     problem = make_problem("circle", SHORT)
@@ -76,6 +75,7 @@ def test_failed_adjoint_step_is_named(make_problem: MakeProblem) -> None:
         list(backward_sweep(problem.dynamics, problem.scheme, steps, bar))
 
 
+@pytest.mark.ranks
 def test_failed_sweep_leaves_the_problem_usable(make_problem: MakeProblem) -> None:
     """Catches a solver poisoned by a trial step of the line search that overflowed."""
     problem = make_problem("circle", SHORT)

@@ -19,7 +19,6 @@ import numpy as np
 import tomli_w
 from scipy.special import eval_legendre
 
-import solver  # noqa: F401  (loads the MPI and PETSc libraries in the right order)
 from solver.case import Case, load_case
 from solver.problem import Problem
 from solver.theory.stationary import stationary_state
@@ -130,14 +129,13 @@ def forward_table(
     control: str,
     dt: float,
     scheme: str = "mprk2",
-    comm: MPI.Comm | None = None,
 ) -> tuple[np.ndarray, Problem]:
     """Rows of (energy, mean_1, ..) at the reference's depths, and the problem they come from. Collective."""
     depths, _ = reference_table(manifold, epsilon, control)
     T = HORIZON[manifold]
     steps = round(T / dt)
     case = make_case(manifold, h, epsilon, T, steps, depth__scheme=scheme)
-    problem = Problem(case, comm or MPI.COMM_WORLD)
+    problem = Problem(case)
     W = None if control == "W0" else np.tile(CONSTANT_W[manifold], (steps, 1, 1))
     run = problem.forward(W)
     at = [int(np.argmin(np.abs(run.t - t))) for t in depths]
@@ -152,17 +150,13 @@ def depth_free_table(manifold: str, h: float, epsilon: float, control: str, dt: 
     return extrapolated(coarse, fine), problem
 
 
-def split_errors(label: str, sizes: Sequence[float], nodes: Sequence[int], differences: Sequence[np.ndarray]):
+def split_errors(
+    label: str, sizes: Sequence[float], nodes: Sequence[int], differences: Sequence[np.ndarray]
+) -> list[Convergence]:
     """Largest error over the depths, of the energy and of the mean, as two `Convergence`s."""
-    return [
-        Convergence(
-            f"{label}, {what}",
-            tuple(sizes),
-            tuple(float(np.abs(d[:, columns]).max()) for d in differences),
-            tuple(nodes),
-        )
-        for what, columns in (("energy", slice(0, 1)), ("mean", slice(1, None)))
-    ]
+    parts = {"energy": slice(0, 1), "mean": slice(1, None)}
+    errors = {what: tuple(float(np.abs(d[:, part]).max()) for d in differences) for what, part in parts.items()}
+    return [Convergence(f"{label}, {what}", tuple(sizes), values, tuple(nodes)) for what, values in errors.items()]
 
 
 def mesh_convergence(manifold: str, epsilon: float, control: str, hs: Sequence[float], dt: float) -> list[Convergence]:

@@ -16,7 +16,7 @@ FINE = {"circle": (circle_h(1000), 0.0125), "sphere": (0.05, 0.02)}
 @pytest.mark.parametrize("control", CONTROLS)
 @pytest.mark.parametrize(("manifold", "epsilon"), RUNS)
 def test_fine_runs_agree_with_the_spectral_reference(manifold: str, epsilon: float, control: str) -> None:
-    """Energy and mean within 1e-3 at every depth: catches any wrong term of the PDE, sign of G, energy or initial law."""
+    """Energy and mean within 1e-3 at every depth: catches a wrong term of the PDE, sign of G, energy, initial law."""
     h, dt = FINE[manifold]
     _, exact = reference_table(manifold, epsilon, control)
     table, _ = forward_table(manifold, h, epsilon, control, dt)

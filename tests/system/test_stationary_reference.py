@@ -22,7 +22,7 @@ def test_fine_meshes_agree_with_the_reference(manifold: str, epsilon: float, h: 
 @pytest.mark.serial
 @pytest.mark.parametrize("epsilon", [0.1, 0.01])
 def test_order_two_on_the_circle(epsilon: float) -> None:
-    """E_min has order 2; the moment, a ratio of sums over equal arcs, is exact. Catches unequal masses or a loose fit."""
+    """E_min has order 2; the moment, a ratio of sums over equal arcs, is exact. Catches unequal masses."""
     (energy, moment), _ = stationary_convergence("circle", epsilon, [circle_h(n) for n in (200, 400, 800)])
     assert energy.order == pytest.approx(2.0, abs=0.15)
     assert max(moment.errors) < 1e-10

@@ -11,8 +11,6 @@ from solver.case.checks import largest_kappa
 from solver.initial import von_mises_fisher
 from solver.space import Space
 
-pytestmark = pytest.mark.ranks
-
 
 def test_limit_is_the_inverse_square() -> None:
     """Catches a limit in the wrong power of h."""

@@ -14,8 +14,6 @@ from solver.attention.separable import SeparableAttention
 from solver.space import Space
 from solver.theory.stationary import entropy, free_energy, gibbs_density, stationary_state
 
-pytestmark = pytest.mark.ranks
-
 MakeSpace = Callable[[str, float], Space]
 ONE = np.ones(1)
 MATRICES = {"circle": np.diag([1.0, 0.65]), "sphere": np.diag([1.0, 0.65, 0.3])}
@@ -109,6 +107,7 @@ def test_zero_noise_is_refused(make_space: MakeSpace) -> None:
         stationary_state(space, attention, ONE, 0.0, start)
 
 
+@pytest.mark.ranks
 def test_gibbs_density_neither_overflows_nor_depends_on_a_constant(make_space: MakeSpace) -> None:
     """Catches e^{V/ε} computed as it stands (V/ε = 2700 overflows), and a maximum taken over one rank only."""
     space = make_space("sphere", 0.35)
@@ -119,6 +118,7 @@ def test_gibbs_density_neither_overflows_nor_depends_on_a_constant(make_space: M
     assert np.abs(mu[0] - mu[1]).max(initial=0.0) <= 1e-9 * np.abs(mu).max(initial=1.0)
 
 
+@pytest.mark.ranks
 def test_entropy_of_a_von_mises_law(make_space: MakeSpace) -> None:
     """Catches a wrong sign, and values of single ranks: ∫μ log μ = κ I₁/I₀ − log(2π I₀), to O(h²)."""
     space = make_space("circle", 0.02)
