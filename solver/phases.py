@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from solver.types import FloatArray
 
@@ -16,6 +17,7 @@ ENERGY_STEP = 0.1
 RELATIVE_ENERGY_STEP = 0.075
 CLUSTERED_RESULTANT = 0.9
 COARSEST_FITTED_STEP = 4.0  # in last steps
+_FLOOR_ITERATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -115,12 +117,12 @@ def _crossing(t: FloatArray, excess: FloatArray, a: int, b: int) -> float:
 def terminal_rate(t: FloatArray, W: FloatArray) -> float | None:
     """Growth rate a of the control towards T: slope of log ‖W_t − c‖ at mid-step depths.
 
-    c is the mean of W over [T/3, T/2]: a floor that the initial mass near −e₁ and its hilltop mode keep alive. (Over
-    the whole plateau c would hold the onset of the escape itself, and hide it where the energy rises by little.) The
-    fit uses the last stretch on which ‖W_t − c‖ lies between 10 ‖c‖ and 0.05 of its maximum and steps are at most four
-    times the last one. Where the terminal layer of the grid is shorter than that stretch (about 8 units of depth for
-    rates near 1), the larger steps distort the rate by a few per cent; compare it with that of the gradient at W = 0
-    on the same grid.
+    c is the mean of W over [T/3, T/2], less what the fitted growth itself puts there: a floor that the initial mass
+    near −e₁ and its hilltop mode keep alive. (The mean over the whole plateau would hold the onset of the escape, and
+    hide it where the energy rises by little.) The fit uses the last stretch on which ‖W_t − c‖ lies between 10 times
+    that mean and 0.05 of its maximum and steps are at most four times the last one. Where the terminal layer of the
+    grid is shorter than that stretch (about 8 units of depth for rates near 1), the larger steps distort the rate by a
+    few per cent; compare it with that of the gradient at W = 0 on the same grid.
 
     Args:
         t: Depth grid, (steps + 1,).
@@ -131,20 +133,33 @@ def terminal_rate(t: FloatArray, W: FloatArray) -> float | None:
     """
     T = float(t[-1])
     dt, middle = np.diff(t), 0.5 * (t[1:] + t[:-1])
-    overlap = np.clip(np.minimum(t[1:], T / 2) - np.maximum(t[:-1], T / 3), 0.0, None)
     flat = W.reshape(len(dt), -1)
-    c = overlap @ flat / overlap.sum()
-    size = np.linalg.norm(flat - c, axis=1)
-    floor, ceiling = 10.0 * float(np.linalg.norm(c)), 0.05 * float(size.max())
+    overlap = np.clip(np.minimum(t[1:], T / 2) - np.maximum(t[:-1], T / 3), 0.0, None)
+    mean = overlap / overlap.sum() @ flat
+    size = np.linalg.norm(flat - mean, axis=1)
     fine = (dt <= COARSEST_FITTED_STEP * dt[-1]) & (middle > 0.5 * T)
-    inside = (size >= floor) & (size <= ceiling) & fine & (size > 0)
+    inside = fine & (size >= 10.0 * np.linalg.norm(mean)) & (size <= 0.05 * size.max()) & (size > 0)
+    window = _last_stretch(inside)
+    if window is None or np.ptp(np.log(size[window])) < 1.0:
+        return None
+    floor = mean
+    rate, offset = np.polyfit(middle[window] - T, np.log(size[window]), 1)
+    for _ in range(_FLOOR_ITERATIONS):
+        deviation = flat[window] - floor
+        direction = (deviation / size[window, None]).mean(axis=0)
+        growth = float(overlap @ np.exp(rate * (middle - T) + offset)) / overlap.sum()
+        floor = mean - growth * direction
+        size = np.linalg.norm(flat - floor, axis=1)
+        rate, offset = np.polyfit(middle[window] - T, np.log(size[window]), 1)
+    return float(rate)
+
+
+def _last_stretch(inside: NDArray[np.bool_]) -> slice | None:
+    """The last run of at least three True in a row that ends at the last True."""
     candidates = np.flatnonzero(inside)
     if len(candidates) == 0:
         return None
     first = last = int(candidates[-1])
     while first > 0 and inside[first - 1]:
         first -= 1
-    logs = np.log(size[first : last + 1])
-    if len(logs) < 3 or logs.max() - logs.min() < 1.0:
-        return None
-    return float(np.polyfit(middle[first : last + 1], logs, 1)[0])
+    return slice(first, last + 1) if last - first >= 2 else None
