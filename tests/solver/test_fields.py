@@ -22,13 +22,17 @@ from solver.space import Space
 DEPTHS = (0.0, 0.25, 3.5)
 
 _READ_BP = """
-import json, sys, adios2
-with adios2.FileReader(sys.argv[1]) as file:
+import json, sys, adios2, numpy
+path, ranks, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+with adios2.FileReader(path) as file:
+    def read(name, step):
+        blocks = [file.read(name, step_selection=[step, 1], block_id=rank) for rank in range(ranks)]
+        return numpy.concatenate([block.reshape(-1, block.shape[-1]) for block in blocks])
     steps = file.num_steps()
-    result = {"names": sorted(file.available_variables()), "points": file.read("geometry").tolist(), "values": {}}
+    result = {"names": sorted(file.available_variables()), "points": read("geometry", 0).tolist(), "values": {}}
     result["depths"] = [float(file.read("step", step_selection=[k, 1]).ravel()[0]) for k in range(steps)]
-    for name in sys.argv[2:]:
-        result["values"][name] = [file.read(name, step_selection=[k, 1]).ravel().tolist() for k in range(steps)]
+    for name in names:
+        result["values"][name] = [read(name, k).ravel().tolist() for k in range(steps)]
 print(json.dumps(result))
 """
 
@@ -95,7 +99,7 @@ def test_vtx_reads_back(make_problem: Callable[..., Problem], shared_path: Path,
     write_vtx(space, path, frames(space))
 
     def read() -> None:
-        command = [sys.executable, "-c", _READ_BP, str(path), "mu", "phi"]
+        command = [sys.executable, "-c", _READ_BP, str(path), str(space.comm.size), "mu", "phi"]
         run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
         found = json.loads(run.stdout)
         assert {"mu", "phi"} <= set(found["names"])

@@ -30,7 +30,6 @@ def ratio_at(problem: Problem) -> float:
     return ratio
 
 
-@pytest.mark.ranks
 def test_solve_converges_through_two_meshes(make_problem: Callable[..., Problem]) -> None:
     """Would catch a control lost between meshes, a tolerance relative to the wrong mesh, wrong sweep counts."""
     problem = make_problem("sphere", {"geometry.h": 0.2, "geometry.continuation": [0.4], "noise.epsilon": 0.1})

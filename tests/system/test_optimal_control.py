@@ -70,6 +70,7 @@ def test_optimal_value_converges_with_order_two_in_depth(tmp_path: Path) -> None
     assert order(J) == pytest.approx(2.0, abs=0.15)
 
 
+@pytest.mark.serial
 def test_terminal_rate_of_the_optimum_is_that_of_the_gradient() -> None:
     """Would catch a rate read off in the wrong window, and an optimum that is not the late escape."""
     result = Problem(load_case(ROOT / "cases" / "turnpike_circle.toml")).solve()
