@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,26 +67,23 @@ class Space:
 
     def update_ghosts(self, values: FloatArray) -> None:
         """Overwrite the ghost values (last axis: local nodes) by their owners'. Collective."""
-        if self.comm.size == 1:
-            return
-        work = self._work
-        for index in np.ndindex(values.shape[:-1]):
-            row = values[index]
-            work.array[:] = row
+        for row, work in self._rows(values):
             work.scatter_forward()
             row[self.owned :] = work.array[self.owned :]
 
     def add_to_owners(self, values: FloatArray) -> None:
         """Add ghost values to their owners', then set the ghosts to zero. Collective."""
-        if self.comm.size == 1:
-            return
-        work = self._work
-        for index in np.ndindex(values.shape[:-1]):
-            row = values[index]
-            work.array[:] = row
+        for row, work in self._rows(values):
             work.scatter_reverse(la.InsertMode.add)
             row[: self.owned] = work.array[: self.owned]
             row[self.owned :] = 0.0
+
+    def _rows(self, values: FloatArray) -> Iterator[tuple[FloatArray, Any]]:
+        """Each row of nodal values, with a DOLFINx vector that holds it; none on one rank, which has no ghosts."""
+        if self.comm.size > 1:
+            for index in np.ndindex(values.shape[:-1]):
+                self._work.array[:] = values[index]
+                yield values[index], self._work
 
     def sum_to_nodes(self, at_first: FloatArray, at_second: FloatArray) -> FloatArray:
         """Add edge values (labels, edges) up at their first and second nodes. Collective.

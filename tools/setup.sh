@@ -56,4 +56,3 @@ if [ -n "$missing" ]; then
     echo "Missing system libraries; install them with: sudo apt-get install $missing" >&2
   fi
 fi
-"$venv/bin/python" -m solver.doctor

@@ -19,7 +19,7 @@ import solver  # noqa: E402, F401  (loads the MPI and PETSc libraries in the rig
 
 # isort: split
 import numpy as np  # noqa: E402
-from system import studies  # noqa: E402
+from system import control_studies, studies  # noqa: E402
 from system.studies import Convergence, circle_h  # noqa: E402
 
 from solver.phases import terminal_rate  # noqa: E402
@@ -148,6 +148,13 @@ def gradient() -> tuple[str, str]:
     return table(head, rows), summary
 
 
+def optimal_controls() -> tuple[str, str, str]:
+    effort = table(["nodes", "steps", "evaluations", "converged", "J"], control_studies.effort())
+    head = ["target", "T", "tolerance", "evaluations", "J", "terminal rate", "gradient's rate", "displacement"]
+    rates = table([*head, "widths", "P1's widths"], control_studies.rates())
+    return effort, control_studies.convergence_of_the_optimum(), rates
+
+
 def main() -> None:
     started = time.process_time()
     single = values()
@@ -155,6 +162,7 @@ def main() -> None:
     decay = heat()
     states, limits = stationary()
     growth, together = gradient()
+    effort, optimum, controls = optimal_controls()
     seconds = time.process_time() - started
     text = f"""# Verification
 
@@ -204,7 +212,25 @@ with the scheme's conductances on the same mesh, from a dense solver of the test
 
 {growth}
 {together} Continuum: 0.9431.
-"""
+
+## Optimal controls
+
+Circle, ε = 0.01, λ = (1, 0.65), λ_reg = 0.01, start at 0.6 rad. Effort to relative gradient 1e-6, target at 45°,
+T = 20. Claimed: at most 120 evaluations, at most 20 % more when steps are doubled.
+
+{effort}
+{optimum} Claimed: order 2.
+
+Late escapes, 628 nodes, Δt = 0.05 over the last 8 units of depth, from W = 0 through one coarser mesh. Widths: plateau,
+initial, final. Claimed at 45°: the control's terminal rate within 1 % of that of the gradient at W = 0.
+
+P1 reports, for 64 particles and target e₂, a displacement of about 1.55 rad, fitted rates of 0.08 (T = 80) and
+0.246 ± 0.007 (20 seeds), and the widths in the last column. Displacements agree. Widths depend on the tolerance:
+descent from W = 0 creeps towards waiting at e₂, the other family of optima, so the longer one trains, the earlier the
+escape starts and the lower J is; at 1e-3 the differences between depths are those of where descent stopped. P1's rates
+do not agree with this energy at λ₁ = 1, for which R_ρ = 0.943.
+
+{controls}"""
     (ROOT / "docs" / "verification.md").write_text(text, encoding="utf-8")
     print(text)
 

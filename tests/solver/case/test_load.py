@@ -1,52 +1,17 @@
-"""Reading cases: every mistake named, all at once, and overrides."""
+"""Reading cases: every mistake named, all at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from casefiles import GOOD, Write, error_lines
 
-from solver.case import CaseError, load_case
-from solver.case.load import parse_override
+from solver.case import load_case
 
 pytestmark = pytest.mark.serial  # nothing here knows of ranks
-
-GOOD = """
-[geometry]
-manifold = "sphere"
-h = 0.3
-[attention]
-eigenvalues = [1.0, 0.65, 0.3]
-[noise]
-epsilon = 0.02
-[depth]
-T = 8.0
-"""
-
-Write = Callable[[str], Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """A case file with this text."""
-
-    def make(text: str) -> Path:
-        path = tmp_path / "some.toml"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return make
-
-
-def _lines(path: Path, overrides: dict[str, Any] | None = None) -> list[str]:
-    with pytest.raises(CaseError) as caught:
-        load_case(path, overrides)
-    assert str(caught.value) == "\n".join(caught.value.lines)
-    assert all("\n" not in line for line in caught.value.lines)
-    return caught.value.lines
 
 
 def test_good_case_and_its_defaults(write: Write) -> None:
@@ -140,7 +105,7 @@ def test_bad_value_is_one_line_with_key_value_and_what_is_allowed(
     key: str, value: Any, allowed: str, write: Write
 ) -> None:
     """Catches a pydantic dump, a message that hides what was wrong, or a bad value that passes."""
-    lines = _lines(write(GOOD), {key: value})
+    lines = error_lines(write(GOOD), {key: value})
     assert len(lines) == 1
     assert lines[0].startswith(f"some.toml: {key}: ")
     assert allowed in lines[0]
@@ -152,7 +117,7 @@ SHOWN = [item for item in BAD if not isinstance(item[1], list) and item[0] != "d
 @pytest.mark.parametrize(("key", "value", "allowed"), SHOWN, ids=[f"{key}={value}" for key, value, _ in SHOWN])
 def test_bad_scalar_is_quoted(key: str, value: Any, allowed: str, write: Write) -> None:
     """Catches a message that does not repeat the value found: with --set and files one must see which was used."""
-    (line,) = _lines(write(GOOD), {key: value})
+    (line,) = error_lines(write(GOOD), {key: value})
     shown = [str(value), f"{value:g}"] if isinstance(value, int | float) else [repr(value)]
     assert any(text in line for text in shown), line
 
@@ -171,7 +136,7 @@ def test_bad_scalar_is_quoted(key: str, value: Any, allowed: str, write: Write) 
 )
 def test_bad_matrix(matrix: Any, problem: str, write: Write) -> None:
     """Catches an A that is no kernel of a gradient flow, or of another dimension, or a numpy error in its place."""
-    lines = _lines(write(GOOD.replace("eigenvalues = [1.0, 0.65, 0.3]", "")), {"attention.matrix": matrix})
+    lines = error_lines(write(GOOD.replace("eigenvalues = [1.0, 0.65, 0.3]", "")), {"attention.matrix": matrix})
     assert len(lines) == 1
     assert lines[0].startswith("some.toml: attention.matrix: ")
     assert problem in lines[0]
@@ -188,7 +153,7 @@ def test_good_matrix(write: Write) -> None:
 @pytest.mark.parametrize("overrides", [{"attention.matrix": np.eye(3).tolist()}, {"attention.eigenvalues": None}])
 def test_exactly_one_of_eigenvalues_and_matrix(overrides: dict[str, Any], write: Write) -> None:
     """Catches one silently winning over the other, and A missing altogether."""
-    lines = _lines(write(GOOD), overrides)
+    lines = error_lines(write(GOOD), overrides)
     assert len(lines) == 1
     assert "either eigenvalues (3 numbers) or matrix (3 × 3)" in lines[0]
 
@@ -197,7 +162,7 @@ def test_exactly_one_of_eigenvalues_and_matrix(overrides: dict[str, Any], write:
 @pytest.mark.parametrize("key", ["noise.epsilon", "depth.T", "objective.regularization", "initial.kappa"])
 def test_non_finite_numbers(key: str, value: str, write: Write) -> None:
     """Catches TOML's nan and inf, which pass every comparison or become endless runs."""
-    lines = _lines(write(GOOD), {key: float(value)})
+    lines = error_lines(write(GOOD), {key: float(value)})
     assert len(lines) == 1
     assert lines[0].startswith(f"some.toml: {key}: ")
 
@@ -206,7 +171,7 @@ def test_non_finite_numbers(key: str, value: str, write: Write) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_non_finite_entries(key: str, value: float, write: Write) -> None:
     """Catches nan inside a list."""
-    lines = _lines(write(GOOD), {key: [value, 0.5, 0.4]})
+    lines = error_lines(write(GOOD), {key: [value, 0.5, 0.4]})
     assert [line.split(": ")[1] for line in lines] == [key]
 
 
@@ -222,7 +187,7 @@ def test_non_finite_entries(key: str, value: float, write: Write) -> None:
 )
 def test_unknown_key(key: str, hint: str, write: Write) -> None:
     """Catches a misspelt key ignored: the run would use the default without a word."""
-    lines = _lines(write(GOOD), {key: 1.0})
+    lines = error_lines(write(GOOD), {key: 1.0})
     assert len(lines) == 1
     assert lines[0].startswith(f"some.toml: {key if 'objectiv.' not in key else 'objectiv'}: unknown")
     assert hint in lines[0]
@@ -237,7 +202,7 @@ def test_missing_required_section(section: str, write: Write) -> None:
 
     raw = tomllib.loads(GOOD)
     del raw[section]
-    lines = _lines(write(tomli_w.dumps(raw)))
+    lines = error_lines(write(tomli_w.dumps(raw)))
     assert len(lines) == 1
     assert lines[0].startswith(f"some.toml: {section}")
     assert "missing" in lines[0]
@@ -247,14 +212,14 @@ def test_missing_required_section(section: str, write: Write) -> None:
 def test_missing_required_key(key: str, write: Write) -> None:
     """Catches the same for single keys; the message says what to write."""
     line = {"geometry.manifold": 'manifold = "sphere"\n', "noise.epsilon": "epsilon = 0.02\n", "depth.T": "T = 8.0\n"}
-    (message,) = _lines(write(GOOD.replace(line[key], "")))
+    (message,) = error_lines(write(GOOD.replace(line[key], "")))
     assert message.startswith(f"some.toml: {key}: missing, required: ")
 
 
 def test_section_that_is_no_table(write: Write) -> None:
     """Catches `noise = 0.1` ending in an AttributeError."""
     text = "noise = 0.1\n" + GOOD.replace("[noise]\nepsilon = 0.02\n", "")
-    (message,) = _lines(write(text))
+    (message,) = error_lines(write(text))
     assert message.startswith("some.toml: noise: 0.1 is not allowed")
 
 
@@ -284,7 +249,7 @@ start = "nowhere.npz"
 [petsc]
 ksp_rtol = [1]
 """
-    lines = _lines(write(text))
+    lines = error_lines(write(text))
     keys = sorted(line.split(": ")[1] for line in lines)
     assert keys == sorted(
         [
@@ -306,7 +271,7 @@ ksp_rtol = [1]
 
 def test_no_consequential_errors_without_a_manifold(write: Write) -> None:
     """Catches one mistake reported many times: with the manifold unknown, lengths mean nothing."""
-    lines = _lines(write(GOOD.replace('"sphere"', '"torus"')), {"initial.mean": [1.0, 0.0]})
+    lines = error_lines(write(GOOD.replace('"sphere"', '"torus"')), {"initial.mean": [1.0, 0.0]})
     assert len(lines) == 1
     assert "geometry.manifold" in lines[0]
 
@@ -341,7 +306,7 @@ LATER: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("key", "value"), LATER, ids=[f"{key}={value}" for key, value in LATER])
 def test_later_keys_say_not_yet(key: str, value: Any, write: Write) -> None:
     """Catches a reserved key called unknown or a typo, or worse: accepted and ignored."""
-    lines = _lines(write(GOOD), {key: value})
+    lines = error_lines(write(GOOD), {key: value})
     assert len(lines) == 1
     section = key.partition(".")[0]
     named = section if section in {"particles", "auxiliary", "sweep"} else key
@@ -352,161 +317,3 @@ def test_later_keys_say_not_yet(key: str, value: Any, write: Write) -> None:
 def test_normalized_false_is_available(write: Write) -> None:
     """Catches a key refused at its default."""
     assert load_case(write(GOOD), {"attention.normalized": False}).attention.normalized is False
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("[geometry\n", "not valid TOML"), ("a = 1\na = 2\n", "not valid TOML"), ("", "missing")],
-)
-def test_broken_files(text: str, message: str, write: Write) -> None:
-    """Catches a parser's traceback."""
-    assert message in _lines(write(text))[0]
-
-
-def test_missing_directory_and_binary_files(tmp_path: Path) -> None:
-    """Catches OSError and UnicodeDecodeError reaching the user."""
-    assert "there is no such file" in _lines(tmp_path / "none.toml")[0]
-    assert _lines(tmp_path)[0].startswith(f"{tmp_path}: cannot be read")
-    binary = tmp_path / "binary.toml"
-    binary.write_bytes(b"\xff\xfe\x00")
-    assert "UTF-8" in _lines(binary)[0]
-
-
-def test_byte_order_mark_is_said_or_ignored(tmp_path: Path) -> None:
-    """Catches a file saved by Windows editors ending in an exception that is no CaseError."""
-    path = tmp_path / "bom.toml"
-    path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
-    assert "not valid TOML" in _lines(path)[0]
-
-
-def test_paths_are_relative_to_the_case_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches paths relative to wherever the user happens to stand."""
-    folder, elsewhere = tmp_path / "cases", tmp_path / "elsewhere"
-    folder.mkdir()
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    for name in ("ball.msh", "control.npz"):
-        (folder / name).write_bytes(b"")
-    text = GOOD.replace("h = 0.3", 'file = "ball.msh"')
-    (folder / "x.toml").write_text(text + '[optimizer]\nstart = "control.npz"\n[output]\ndirectory = "../out"\n')
-    case = load_case(Path("../cases/x.toml"))
-    assert case.geometry.file is not None
-    assert case.geometry.file.resolve() == (folder / "ball.msh").resolve()
-    assert Path(case.optimizer.start).resolve() == (folder / "control.npz").resolve()
-    assert case.output.directory is not None
-    assert case.output.directory.resolve() == (tmp_path / "out").resolve()
-    assert all(Path(p).is_absolute() for p in (case.geometry.file, case.optimizer.start, case.output.directory))
-    # Overrides come from the shell, and are relative to it.
-    (elsewhere / "other.npz").write_bytes(b"")
-    case = load_case("../cases/x.toml", {"optimizer.start": "other.npz"})
-    assert Path(case.optimizer.start).resolve() == (elsewhere / "other.npz").resolve()
-
-
-@pytest.mark.parametrize("key", ["geometry.file", "optimizer.start"])
-def test_missing_files_are_named(key: str, tmp_path: Path, write: Write) -> None:
-    """Catches a missing file found only after the mesh is built, or named without its folder."""
-    text = GOOD.replace("h = 0.3\n", "") if key == "geometry.file" else GOOD
-    (line,) = _lines(write(text), {key: "nowhere/x"})
-    assert line.startswith(f"some.toml: {key}: there is no file ")
-    assert str(Path.cwd() / "nowhere" / "x") in line
-
-
-def test_file_and_h_exclude_each_other(tmp_path: Path, write: Write) -> None:
-    """Catches one of the two silently ignored."""
-    (tmp_path / "ball.msh").write_bytes(b"")
-    (line,) = _lines(write(GOOD), {"geometry.file": str(tmp_path / "ball.msh")})
-    assert "either h or file" in line
-
-
-@pytest.mark.parametrize("key", ["first_step", "layer", "growth"])
-def test_graded_keys_on_a_uniform_grid(key: str, write: Write) -> None:
-    """Catches a first_step that has no effect, without a word."""
-    lines = _lines(write(GOOD), {"depth.grid": "uniform", "depth.steps": 4, f"depth.{key}": 1.0})
-    assert len(lines) == 1
-    assert lines[0].startswith(f"some.toml: depth.{key}: belongs to grid = 'graded'")
-
-
-def test_coarsest_continuation_mesh_must_carry_kappa_too(write: Write) -> None:
-    """Catches a law that only the finest mesh carries: the first mesh of the continuation is solved too."""
-    assert load_case(write(GOOD), {"initial.kappa": 10.0}).initial.kappa == 10.0
-    (line,) = _lines(write(GOOD), {"initial.kappa": 10.0, "geometry.continuation": [0.5]})
-    assert line.startswith("some.toml: initial.kappa: 10 is too sharp for geometry.continuation = 0.5: at most 4")
-
-
-def test_directions_are_normalised(write: Write) -> None:
-    """Catches a mean or target used at the length it was written."""
-    case = load_case(write(GOOD), {"initial.mean": [3.0, 0.0, 4.0], "objective.target": [0.0, -7.0, 0.0]})
-    assert case.initial_mean == pytest.approx([0.6, 0.0, 0.8])
-    assert case.target == (0.0, -1.0, 0.0)
-    assert case.initial.mean == case.initial_mean
-
-
-def test_integers_serve_as_numbers(write: Write) -> None:
-    """Catches `T = 80` refused because it lacks a point."""
-    case = load_case(write(GOOD), {"depth.T": 80, "attention.eigenvalues": [2, 1, 0]})
-    assert case.depth.T == 80.0
-    assert case.matrix[0][0] == 2.0
-
-
-def test_case_is_frozen(write: Write) -> None:
-    """Catches a case changed after it was validated and written to the results folder."""
-    case = load_case(write(GOOD))
-    with pytest.raises(ValueError, match="frozen"):
-        case.depth.T = 3.0  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    ("text", "key", "value"),
-    [
-        ("depth.T=40", "depth.T", 40),
-        ("depth.T = 40.5", "depth.T", 40.5),
-        ("noise.epsilon=1e-2", "noise.epsilon", 0.01),
-        ("depth.scheme=euler", "depth.scheme", "euler"),
-        ('depth.scheme="euler"', "depth.scheme", "euler"),
-        ("geometry.continuation=[0.3, 0.15]", "geometry.continuation", [0.3, 0.15]),
-        ("ffn.bias=true", "ffn.bias", True),
-        ("optimizer.start=runs/a=b/control.npz", "optimizer.start", "runs/a=b/control.npz"),
-        ("title=", "title", ""),
-        ("title=two words", "title", "two words"),
-    ],
-)
-def test_parse_override(text: str, key: str, value: Any) -> None:
-    """Catches --set values left as text (T = '40'), or cut at a second =."""
-    found = parse_override(text)
-    assert found == (key, value)
-    assert type(found[1]) is type(value)
-
-
-def test_override_cannot_smuggle_in_a_second_key() -> None:
-    """Catches a value with a line break read as further TOML."""
-    key, value = parse_override("depth.scheme=1\nT = 3")
-    assert key == "depth.scheme"
-    assert value != 1
-
-
-@pytest.mark.parametrize("text", ["depth.T", "=3", " = 3", ""])
-def test_bad_override(text: str) -> None:
-    """Catches a --set without = or key that ends in an IndexError or is ignored."""
-    with pytest.raises(CaseError, match=r"section\.key=value"):
-        parse_override(text)
-
-
-def test_overrides_win_and_are_validated(write: Write) -> None:
-    """Catches overrides applied after validation, or not at all, and a new section that cannot be set."""
-    path = write(GOOD)
-    case = load_case(path, {"depth.T": 40, "petsc.ksp_rtol": 1e-12, "title": "mine"})
-    assert (case.depth.T, case.petsc, case.title) == (40.0, {"ksp_rtol": 1e-12}, "mine")
-    assert load_case(path).depth.T == 8.0
-    assert _lines(path, {"depth.T": "x", "noise.epsilon": -1.0, "a.b": 1})[2:]
-
-
-def test_title_that_is_no_text(write: Write) -> None:
-    """Catches a top-level key that escapes validation."""
-    (line,) = _lines(write(GOOD), {"title": 3})
-    assert line.startswith("some.toml: title: 3 is not allowed: text")
-
-
-def test_unknown_top_level_key(write: Write) -> None:
-    """Catches a key written before its section, thus at top level, ignored."""
-    (line,) = _lines(write("epsilon = 0.1\n" + GOOD))
-    assert line.startswith("some.toml: epsilon: unknown section or key")
