@@ -25,5 +25,8 @@ def write_from_command_line(name: str, generator: Callable[[float], SimplicialMe
         parser.error(f"--output: there is no folder {arguments.output.parent}")
     mesh = generator(arguments.h)
     check(mesh)
-    write(mesh, arguments.output)
+    try:
+        write(mesh, arguments.output)
+    except OSError as error:
+        parser.error(f"--output: {error}")
     print(f"{arguments.output}: {len(mesh.points)} vertices, {len(mesh.cells)} cells")

@@ -45,12 +45,18 @@ def cell_stiffness(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], N
         Sizes (cells,) and surface gradients of the basis functions (cells, tdim + 1, d). Local stiffness entries are
         size · ∇φ_a·∇φ_b.
     """
-    tdim = corners.shape[1] - 1
     jacobian = corners[:, 1:] - corners[:, :1]  # (cells, tdim, d)
     metric = jacobian @ jacobian.transpose(0, 2, 1)
-    size = np.sqrt(np.linalg.det(metric)) / (2.0 if tdim == 2 else 1.0)
     gradients = np.linalg.inv(metric) @ jacobian
-    return size, np.concatenate([-gradients.sum(axis=1, keepdims=True), gradients], axis=1)
+    return cell_sizes(corners), np.concatenate([-gradients.sum(axis=1, keepdims=True), gradients], axis=1)
+
+
+def cell_sizes(corners: NDArray[np.float64]) -> NDArray[np.float64]:
+    """√det g / tdim!: lengths or areas of cells with these corners, shape (cells,)."""
+    jacobian = corners[:, 1:] - corners[:, :1]
+    determinant = np.linalg.det(jacobian @ jacobian.transpose(0, 2, 1))
+    sizes: NDArray[np.float64] = np.sqrt(np.maximum(determinant, 0.0)) / (2.0 if corners.shape[1] == 3 else 1.0)
+    return sizes
 
 
 def conductances(mesh: SimplicialMesh) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -83,6 +89,15 @@ def check(mesh: SimplicialMesh) -> None:
     _, counts = np.unique(facets, axis=0, return_counts=True)
     if not np.all(counts == 2):
         raise MeshError("the mesh has a boundary: it must cover the whole circle or sphere exactly once")
+    size = cell_sizes(points[cells])
+    if size.min() <= 1e-14:
+        raise MeshError(f"cell {int(np.argmin(size))} has no area or length")
+    covered, whole = _covered(points[cells]), 2.0 * np.pi * tdim
+    if abs(covered - whole) > 1e-4:
+        raise MeshError(
+            f"seen from the centre the cells cover {covered / whole:.4g} of the {'circle' if tdim == 1 else 'sphere'}; "
+            "they must cover it exactly once"
+        )
     edges, w = conductances(mesh)
     bad = int(np.count_nonzero(w < -1e-12 * w.max()))
     if bad:
@@ -92,6 +107,17 @@ def check(mesh: SimplicialMesh) -> None:
             f"{-w.min():.2e}), so densities could go negative; use the convex hull of the vertices, "
             "as python -m meshes.sphere does"
         )
+
+
+def _covered(corners: NDArray[np.float64]) -> float:
+    """Sum of the arcs (d = 2) or solid angles (d = 3) of the cells, seen from the centre."""
+    if corners.shape[1] == 2:
+        chord = np.linalg.norm(corners[:, 1] - corners[:, 0], axis=1)
+        return float(2.0 * np.arcsin(np.minimum(0.5 * chord, 1.0)).sum())
+    a, b, c = corners.transpose(1, 0, 2)
+    volume = np.abs(np.einsum("ck,ck->c", a, np.cross(b, c)))
+    dots = [np.einsum("ck,ck->c", p, q) for p, q in ((a, b), (b, c), (c, a))]
+    return float(2.0 * np.arctan2(volume, 1.0 + sum(dots)).sum())
 
 
 @contextlib.contextmanager
@@ -123,7 +149,18 @@ def write(mesh: SimplicialMesh, path: Path) -> None:
         gmsh.model.mesh.addElementsByType(tag, _GMSH_TYPES[tdim], numbers, (mesh.cells + 1).ravel())
         gmsh.model.addPhysicalGroup(tdim, [tag], tag=1, name="manifold")
         gmsh.option.setNumber("Mesh.MshFileVersion", 4.1)
-        gmsh.write(str(path))
+        try:
+            gmsh.write(str(path))
+        except Exception as error:  # gmsh raises plain Exception
+            raise OSError(f"gmsh cannot write {path}: {error}") from error
+
+
+def _refuse_other_files(path: Path) -> None:
+    """gmsh would run a script given in place of a mesh, with system calls and all."""
+    with path.open("rb") as file:
+        first = file.readline(80).strip()
+    if path.suffix != ".msh" or first != b"$MeshFormat":
+        raise MeshError(f"{path.name} is no gmsh mesh file (.msh that begins with $MeshFormat)")
 
 
 def read(path: Path, dimension: int) -> SimplicialMesh:
@@ -135,6 +172,7 @@ def read(path: Path, dimension: int) -> SimplicialMesh:
     import gmsh
 
     tdim = dimension - 1
+    _refuse_other_files(path)
     with gmsh_model("file"):
         try:
             gmsh.open(str(path))

@@ -63,6 +63,9 @@ def load_run(directory: str | Path) -> Run:
         raise RunError(f"{folder}: no {current} there; is this the folder of a finished run?") from None
     except Exception as error:  # json, csv, zipfile and numpy each have their own
         raise RunError(f"{folder / current}: damaged ({error})") from None
+    missing = {"t", "energy_gap", "angle", "control_norm"} - set(trajectory)
+    if missing:
+        raise RunError(f"{folder / 'trajectory.csv'}: column {min(missing)} is missing")
     return Run(folder, summary, trajectory, history, t, W)
 
 

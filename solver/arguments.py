@@ -48,9 +48,12 @@ class RankParser(argparse.ArgumentParser):
 def start(comm: MPI.Comm = MPI.COMM_WORLD) -> None:
     """What every parallel program does first: errors end all ranks, a wrong mpirun is refused."""
     abort_on_exception(comm)
+    if any(word != word.encode(errors="ignore").decode() for word in sys.argv):
+        sys.stderr.write("the command line holds characters that are not UTF-8\n" if comm.rank == 0 else "")
+        raise SystemExit(BAD_INPUT)
     problem = check_launcher(comm)
     if problem is not None:
-        sys.stderr.write(f"{problem}\n")
+        sys.stderr.write(f"{problem}\n")  # every process is its own rank 0 here
         raise SystemExit(BAD_INPUT)
 
 

@@ -25,13 +25,16 @@ def read_control(path: Path) -> tuple[FloatArray, FloatArray]:
     """
     try:
         with np.load(path, allow_pickle=False) as data:
-            t, W = np.asarray(data["t"], dtype=np.float64), np.asarray(data["W"], dtype=np.float64)
+            t, W = (np.asarray(data[name]).astype(np.float64, casting="safe") for name in ("t", "W"))
     except Exception as error:  # zipfile, numpy and OS errors all mean the same here
-        raise CaseError([f"{path.name}: not a control.npz with arrays t and W ({error})"]) from None
-    if W.ndim != 3 or t.shape != (len(W) + 1,) or not np.all(np.diff(t) > 0):
-        raise CaseError([f"{path.name}: t {t.shape} and W {W.shape} must be (steps + 1,), rising, and (steps, d, m)"])
+        raise CaseError(
+            [f"optimizer.start: {path.name} is no control.npz with real arrays t and W ({error})"]
+        ) from None
+    if W.ndim != 3 or not len(W) or t.shape != (len(W) + 1,) or t[0] != 0.0 or not np.all(np.diff(t) > 0):
+        wanted = "(steps + 1,), rising from 0, and (steps, d, m)"
+        raise CaseError([f"optimizer.start: {path.name}: t {t.shape} and W {W.shape} must be {wanted}"])
     if not np.isfinite(W).all():
-        raise CaseError([f"{path.name}: W is not finite"])
+        raise CaseError([f"optimizer.start: {path.name}: W is not finite"])
     return t, W
 
 

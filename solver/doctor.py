@@ -148,9 +148,9 @@ def _launcher() -> Finding:
         return Finding("MPI", False, "no mpirun: pip install mpich (it comes with dolfinx-solver-real)")
     hello = "print(MPI.COMM_WORLD.allreduce(1), MPI.Get_library_version().split()[0])"
     code = f"import solver; from mpi4py import MPI; {hello}"
-    run = subprocess.run(
-        [launcher, "-n", "2", sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
-    )
+    outside = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYDRA"))}
+    command = [launcher, "-n", "2", sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=outside)
     answers = {line.split()[0] for line in run.stdout.splitlines() if line.split()}
     if run.returncode == 0 and answers == {"2"}:
         return Finding("MPI", True, f"{launcher} starts 2 ranks ({run.stdout.split()[1]})")

@@ -79,6 +79,8 @@ def _vtu_writer(space: Space, path: Path, names: list[str], values: FloatArray |
         for name, array in zip(names, values, strict=True):
             grid.point_data[name] = array
         grid.save(path)
+        if path.stat().st_size == 0:  # VTK reports a full disk on the screen only
+            raise OSError(f"{path} is empty: no space left on the device?")
 
     return write
 

@@ -9,6 +9,7 @@ from petsc4py import PETSc
 
 import numpy as np
 
+from solver.case.load import CaseError
 from solver.operator import Rates
 from solver.parallel import allreduce
 from solver.space import Space
@@ -20,6 +21,8 @@ _RTOL = 1e-14
 _MAX_ITERATIONS = 200
 _MASS_RESIDUAL = 1e-14
 _REFINEMENTS = 2
+_BACKWARD_ERROR = 1e-12
+_PREFIX = "turnpike_"
 
 REASONS = {
     -2: "the Krylov method broke down",
@@ -58,6 +61,7 @@ class ImplicitSolver:
         self._ksp.getPC().setType("ilu" if space.comm.size == 1 else "bjacobi")
         self._ksp.setTolerances(rtol=_RTOL, atol=1e-300, max_it=_MAX_ITERATIONS)
         self._ksp.setOperators(self._A)
+        self._ksp.setOptionsPrefix(_PREFIX)  # nobody else's options, from files or the environment, reach this solver
         self._apply_options(options)
         self._iterative = self._ksp.getType() != "preonly"
         self._ksp.setInitialGuessNonzero(self._iterative)
@@ -86,7 +90,12 @@ class ImplicitSolver:
             self._assemble(rates.forward[label], rates.backward[label], dt, transpose)
             self._b.array[:] = rhs[label, :owned]
             self._x.array[:] = guess[label, :owned]
-            self._solve_one(conservative=not transpose)
+            try:
+                self._solve_one(conservative=not transpose)
+            except PETSc.Error as error:
+                raise LinearSolveError(
+                    f"PETSc error {error.ierr} in the linear solve: check the [petsc] options"
+                ) from None
             result[label, :owned] = self._x.array_r
         self._space.update_ghosts(result)
         return result
@@ -110,13 +119,11 @@ class ImplicitSolver:
 
     def _solve_one(self, conservative: bool) -> None:
         self._ksp.solve(self._b, self._x)
-        if self._ksp.getConvergedReason() < 0:
+        if self._ksp.getConvergedReason() < 0 or not self._residual_is_small():
             self._solve_lu()
         if not conservative:
             return
         for _ in range(_REFINEMENTS):
-            self._A.mult(self._x, self._r)
-            self._r.aypx(-1.0, self._b)
             if abs(self._r.sum()) <= _MASS_RESIDUAL:
                 return
             self._ksp.setInitialGuessNonzero(False)
@@ -124,6 +131,17 @@ class ImplicitSolver:
             self._ksp.setInitialGuessNonzero(self._iterative)
             if self._ksp.getConvergedReason() > 0:
                 self._x.axpy(1.0, self._correction)
+            self._residual_is_small()
+
+    def _residual_is_small(self) -> bool:
+        """Compute r = b − Ax; whether it is round-off, ‖r‖ ≤ 1e-12 (‖b‖ + ‖A‖‖x‖): the program's word, not PETSc's."""
+        self._A.mult(self._x, self._r)
+        self._r.aypx(-1.0, self._b)
+        size, scale = self._r.norm(), self._b.norm()
+        if size <= _BACKWARD_ERROR * scale:
+            return True
+        scale += self._A.norm(PETSc.NormType.INFINITY) * self._x.norm()
+        return bool(size <= _BACKWARD_ERROR * scale)
 
     def _solve_lu(self) -> None:
         """Direct solve of the current system."""
@@ -139,18 +157,24 @@ class ImplicitSolver:
         self._lu.solve(self._b, self._x)
         reason = int(self._lu.getConvergedReason())
         finite = bool(allreduce(self._space.comm, float(np.isfinite(self._x.array_r).all())) == self._space.comm.size)
-        if reason < 0 or not finite:
-            words = REASONS.get(krylov, f"PETSc reason {krylov}")
-            raise LinearSolveError(f"linear solve failed: {words}; LU failed too ({REASONS.get(reason, reason)})")
+        if reason < 0 or not finite or not self._residual_is_small():
+            words = REASONS.get(krylov, "the residual is not small")
+            second = REASONS.get(reason, "its residual is not small either" if finite else "the solution is not finite")
+            raise LinearSolveError(f"linear solve failed: {words}; LU failed too: {second}")
 
     def _apply_options(self, options: Mapping[str, Any]) -> None:
         """Let the case's [petsc] options override the defaults of the Krylov solver."""
-        database = PETSc.Options()
+        database = PETSc.Options(_PREFIX)
         for name, value in options.items():
             database.setValue(name, value)
         if self._space.comm.size > 1 and options.get("pc_type") == "lu":  # PETSc's own LU is serial
             self._ksp.getPC().setType("lu")
             self._ksp.getPC().setFactorSolverType("mumps")
-        self._ksp.setFromOptions()
-        for name in options:
-            database.delValue(name)
+        try:
+            self._ksp.setFromOptions()
+        except PETSc.Error as error:
+            shown = ", ".join(f"{name} = {value!r}" for name, value in options.items())
+            raise CaseError([f"petsc: PETSc refuses {shown} (error {error.ierr})"]) from None
+        finally:
+            for name in options:
+                database.delValue(name)

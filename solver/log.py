@@ -15,6 +15,17 @@ LOG = logging.getLogger("turnpike")
 _STARTED = time.perf_counter()
 
 
+class _Stream(logging.StreamHandler):  # type: ignore[type-arg]
+    """A handler that never fails a run: what cannot be written to a full disk or a closed pipe is dropped."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Do nothing."""
+
+
+class _File(_Stream, logging.FileHandler):
+    """The same for a file."""
+
+
 class _Elapsed(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
@@ -30,7 +41,7 @@ def start_log(comm: MPI.Comm, quiet: bool = False) -> None:
         LOG.addHandler(logging.NullHandler())
         LOG.setLevel(logging.CRITICAL)
         return
-    handler = logging.StreamHandler(sys.stdout)
+    handler = _Stream(sys.stdout)
     handler.setFormatter(_Elapsed())
     handler.setLevel(logging.WARNING if quiet else logging.INFO)
     LOG.addHandler(handler)
@@ -38,7 +49,7 @@ def start_log(comm: MPI.Comm, quiet: bool = False) -> None:
 
 def log_to_file(path: Path) -> None:
     """Also write everything to a file (call on rank 0)."""
-    handler = logging.FileHandler(path, mode="w", encoding="utf-8")
+    handler = _File(path, mode="w", encoding="utf-8")
     handler.setFormatter(_Elapsed())
     LOG.addHandler(handler)
 

@@ -26,18 +26,25 @@ def bernoulli(s: FloatArray, epsilon: float) -> tuple[FloatArray, FloatArray]:
     """
     if epsilon == 0.0:
         return np.maximum(s, 0.0), np.maximum(-s, 0.0)
-    x = np.maximum(np.abs(s) / epsilon, 1e-300)  # β(0) = ε
-    large = epsilon * x / -np.expm1(-x)  # β(−|s|)
+    size = np.abs(s)
+    x = np.maximum(_ratio(size, epsilon), 1e-300)
+    large = np.where(x < 1e-8, epsilon * (1.0 + 0.5 * x), size / -np.expm1(-x))  # β(−|s|)
     small = large * np.exp(-x)  # β(|s|)
     uphill = s >= 0
     return np.where(uphill, large, small), np.where(uphill, small, large)
+
+
+def _ratio(size: FloatArray, epsilon: float) -> FloatArray:
+    """size/ε, at most 1e300: beyond, e^{−size/ε} is zero anyway."""
+    with np.errstate(over="ignore"):
+        return np.minimum(size / epsilon, 1e300)
 
 
 def bernoulli_derivative(s: FloatArray, epsilon: float) -> FloatArray:
     """β′(s) ∈ [−1, 0]; β′(−s) = −1 − β′(s). At the kink of ε = 0 it is −½."""
     if epsilon == 0.0:
         return 0.5 * (np.sign(s) - 1.0)
-    x = np.abs(s) / epsilon
+    x = _ratio(np.abs(s), epsilon)
     near = x < _SERIES_BELOW
     far = np.where(near, _SERIES_BELOW, x)
     decay = np.exp(-far)

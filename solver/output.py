@@ -21,9 +21,11 @@ from solver.parallel import on_root
 from solver.training import HistoryRow, Result
 from solver.types import Json
 
-__all__ = ["prepare_folder", "write_results"]
+__all__ = ["PARTIAL_LOG", "claim_folder", "write_results"]
 
-_OWN_FILES = (
+PARTIAL_LOG = "run.log.partial"  # until the results are written; then run.log
+
+_OWN_FILES = {
     "case.toml",
     "run.log",
     "summary.json",
@@ -34,59 +36,71 @@ _OWN_FILES = (
     "density.bp",
     "density",
     "figures",
-)
+}
 
 
-def prepare_folder(comm: MPI.Comm, directory: Path, case: Case, overwrite: bool) -> None:
-    """Create the folder and write case.toml into it. Collective.
+def claim_folder(comm: MPI.Comm, directory: Path, overwrite: bool) -> None:
+    """Make sure that results can be written there, without touching what it holds. Collective.
 
     Raises:
         CaseError: It holds results and `overwrite` is not set, holds something else, or cannot be written.
     """
 
-    def prepare() -> None:
+    def claim() -> None:
         try:
-            _claim(directory, overwrite)
-            (directory / "case.toml").write_text(dump_case(case), encoding="utf-8")
-        except OSError as error:
-            raise CaseError([f"output.directory: {directory} cannot be written: {error.strerror or error}"]) from None
+            _refuse_to_overwrite(directory, overwrite)
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / PARTIAL_LOG).write_text("", encoding="utf-8")
+        except (OSError, ValueError) as error:
+            if isinstance(error, CaseError):
+                raise
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise CaseError([f"output.directory: {str(directory)!r} cannot be written: {why}"]) from None
 
-    on_root(comm, prepare)
+    on_root(comm, claim)
 
 
-def _claim(directory: Path, overwrite: bool) -> None:
+def _refuse_to_overwrite(directory: Path, overwrite: bool) -> None:
     if directory.exists() and not directory.is_dir():
         raise CaseError([f"output.directory: {directory} is a file; name a folder"])
-    found = sorted(entry.name for entry in directory.iterdir()) if directory.exists() else []
-    strangers = [name for name in found if name not in _OWN_FILES]
+    found = {entry.name for entry in directory.iterdir()} if directory.exists() else set()
+    found.discard(PARTIAL_LOG)
     if found and not overwrite:
         raise CaseError(
             [f"output.directory: {directory} is not empty; use another (-o DIR) or replace its results (--overwrite)"]
         )
-    if found and "case.toml" not in found and strangers:
-        raise CaseError([f"output.directory: {directory} holds no results of a run but {strangers[0]}; use another"])
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in set(found) & set(_OWN_FILES):
+    if found and "summary.json" not in found:
+        stranger = min(found - _OWN_FILES, default=min(found))
+        raise CaseError([f"output.directory: {directory} holds {stranger}, but no finished run; use another folder"])
+
+
+def _clear(directory: Path) -> None:
+    """Remove the results of an earlier run: what this program wrote and nothing else."""
+    for name in _OWN_FILES - {"figures", "density"}:
         entry = directory / name
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         else:
-            entry.unlink()
+            entry.unlink(missing_ok=True)
+    for entry in directory.glob("density/density_*.vtu"):
+        entry.unlink()
 
 
 def write_results(result: Result, directory: Path, case: Case) -> None:
-    """Everything but the figures: numbers first, fields last. Collective.
+    """Replace the folder's results by these: numbers first, fields last; not the figures. Collective.
 
     Raises:
-        OSError: On every rank, if rank 0 cannot write.
+        OSError: On every rank: a file could not be written. Whatever was written before stays.
     """
     comm = result.problem.comm
-    on_root(comm, lambda: _write_numbers(result, directory))
+    on_root(comm, lambda: _write_numbers(result, directory, case))
     frames = frame_indices(len(result.problem.dt), case.output.frames)
     for kind in dict.fromkeys(case.output.formats):
         name, writer = WRITERS[kind]
-        writer(result.problem.space, directory / name, _frames(result, frames, name))
-    on_root(comm, lambda: _write_json(directory / "summary.json", result.summary))
+        try:
+            writer(result.problem.space, directory / name, _frames(result, frames, name))
+        except (OSError, RuntimeError, ImportError) as error:
+            raise OSError(f"{directory / name} could not be written: {error}; the other results are there") from error
     LOG.info("results written to %s", directory)
 
 
@@ -102,12 +116,16 @@ def _frames(result: Result, indices: list[int], what: str) -> Iterator[Frame]:
         progress(done)
 
 
-def _write_numbers(result: Result, directory: Path) -> None:
+def _write_numbers(result: Result, directory: Path, case: Case) -> None:
+    _clear(directory)
+    (directory / "case.toml").write_text(dump_case(case), encoding="utf-8")
     write_control(directory / "control.npz", result.trajectory.t, result.W)
     _write_csv(directory / "history.csv", list(HistoryRow.__dataclass_fields__), (asdict(r) for r in result.history))
     columns = trajectory_columns(result)
     rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
     _write_csv(directory / "trajectory.csv", list(columns), rows)
+    _write_json(directory / "summary.json", result.summary)
+    (directory / PARTIAL_LOG).replace(directory / "run.log")
 
 
 def trajectory_columns(result: Result) -> dict[str, list[float]]:

@@ -95,7 +95,8 @@ def check_launcher(comm: MPI.Comm = MPI.COMM_WORLD) -> str | None:
 
     Another MPI's ``mpirun`` starts N copies that each believe to be rank 0 of 1.
     """
-    launched = int(os.environ.get("OMPI_COMM_WORLD_SIZE", os.environ.get("PMI_SIZE", "1")))
+    told = os.environ.get("OMPI_COMM_WORLD_SIZE", os.environ.get("PMI_SIZE", "1"))
+    launched = int(told) if told.isdigit() else 1
     if launched > 1 and comm.size == 1:
         return (
             f"started as {launched} processes, but each sees only itself: this mpirun belongs to another MPI than "

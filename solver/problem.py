@@ -26,7 +26,7 @@ from solver.losses import LOSSES
 from solver.operator import EdgeAveragedOperator
 from solver.parallel import allreduce, on_root
 from solver.schemes import SCHEMES, Step
-from solver.sweeps import backward_sweep, forward_sweep
+from solver.sweeps import SweepError, backward_sweep, forward_sweep
 from solver.theory.stationary import stationary_state
 from solver.types import FloatArray
 
@@ -191,9 +191,17 @@ class Problem:
         return Evaluation(loss + regularization, loss, regularization, gradient)
 
     def objective(self, final: FloatArray, W: FloatArray) -> tuple[float, float]:
-        """loss(μ̄_T) and the regularisation of W. Collective."""
+        """loss(μ̄_T) and the regularisation of W. Collective.
+
+        Raises:
+            SweepError: One of them is not finite.
+        """
         loss = self.loss.value(self._averages(final))
         penalty = 0.5 * self.case.objective.regularization * self.squared_norm(W)
+        if not np.isfinite(loss + penalty):
+            raise SweepError(
+                f"J is not finite: loss {loss:g}, regularization {penalty:g} (largest |W| {np.abs(W).max():g})"
+            )
         return loss, penalty
 
     def adjoint(self, steps: list[Step], W: FloatArray, keep: bool = False) -> tuple[FloatArray, list[FloatArray]]:
@@ -231,7 +239,8 @@ class Problem:
 
     def squared_norm(self, W: FloatArray) -> float:
         """‖W‖² = Σ_n Δt_n ‖W_n‖²_F, the L²(0,T) norm."""
-        return float(self.dt @ (W**2).sum(axis=(1, 2)))
+        with np.errstate(over="ignore"):  # a control beyond 1e154 has norm infinity
+            return float(self.dt @ (W**2).sum(axis=(1, 2)))
 
     def minimum_energy(self, untrained_final: FloatArray) -> float:
         """E_min: the energy of the stationary state in whose well the untrained tokens end up. Collective.

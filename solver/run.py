@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(comm, error, BAD_INPUT)
 
     # Imported only now: bad input is reported before PETSc, DOLFINx and gmsh take their seconds.
-    from solver.output import prepare_folder, write_results
+    from solver.output import PARTIAL_LOG, claim_folder, write_results
     from solver.parallel import on_root
     from solver.problem import Problem
     from solver.report import closing_lines
@@ -41,13 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     directory = case.output.directory or Path("results")
     try:
-        prepare_folder(comm, directory, case, options.overwrite)
-        on_root(comm, lambda: log_to_file(directory / "run.log"))
+        claim_folder(comm, directory, options.overwrite)
+        on_root(comm, lambda: log_to_file(directory / PARTIAL_LOG))
         _announce(comm, case, directory)
         result = Problem(case, comm).solve()
         write_results(result, directory, case)
     except CaseError as error:
-        return fail(comm, error, BAD_INPUT)
+        return fail(comm, error.in_file(options.case), BAD_INPUT)
     except (SweepError, OSError) as error:
         return fail(comm, error, FAILED)
     if case.output.figures:
@@ -83,7 +83,7 @@ def _case(comm: MPI.Comm, options: argparse.Namespace) -> Case:
     case = read_case(comm, options.case, options.overrides)
     if options.output is None:
         return case
-    directory = Path(options.output).resolve()
+    directory = Path(os.path.abspath(options.output))
     return case.model_copy(update={"output": case.output.model_copy(update={"directory": directory})})
 
 

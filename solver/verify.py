@@ -19,6 +19,7 @@ from solver.arguments import BAD_INPUT, DONE, FAILED, RankParser, fail, read_cas
 from solver.case.load import CaseError
 from solver.log import LOG, start_log
 from solver.parallel import allreduce
+from solver.sweeps import SweepError
 from solver.types import FloatArray
 
 if TYPE_CHECKING:
@@ -178,7 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         found = checks(Problem(case, comm))
     except CaseError as error:
-        return fail(comm, error, BAD_INPUT)
+        return fail(comm, error.in_file(options.case), BAD_INPUT)
+    except SweepError as error:
+        return fail(comm, error, FAILED)
     if comm.rank == 0:
         print(table(found))
     return FAILED if any(check.passed is False for check in found) else DONE

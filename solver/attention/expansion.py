@@ -110,20 +110,24 @@ def _pivoted_cholesky(
     """Greedy Nyström basis: pivots P, factor R with K(P,P) = R Rᵀ, and K(points,P) R⁻ᵀ."""
     remainder = np.exp(np.einsum("nd,nd->n", points @ matrix, points))
     chosen: list[int] = []
-    columns: list[FloatArray] = []
+    sections = np.empty((len(points), 64))
     while remainder.max() > threshold:
         if len(chosen) == len(points):
             raise ValueError("the attention kernel has too many significant terms for a separable expansion")
         pivot = int(np.argmax(remainder))
+        count = len(chosen)
+        if count == sections.shape[1]:
+            sections = np.concatenate([sections, np.empty_like(sections)], axis=1)
         column = exponential_kernel(matrix, points, points[pivot : pivot + 1])[:, 0]
-        for earlier in columns:
-            column = column - earlier[pivot] * earlier
-        column = np.asarray(column / math.sqrt(column[pivot]), dtype=np.float64)
-        columns.append(column)
+        column -= sections[:, :count] @ sections[pivot, :count]
+        if column[pivot] <= 0.0:
+            raise ValueError("the attention kernel's expansion reaches round-off before the tolerance")
+        column /= math.sqrt(column[pivot])
+        sections[:, count] = column
         chosen.append(pivot)
         remainder = np.maximum(remainder - column**2, 0.0)
         remainder[pivot] = 0.0
-    sections = np.column_stack(columns)
+    sections = sections[:, : len(chosen)].copy()
     return points[chosen], np.tril(sections[chosen]), sections
 
 

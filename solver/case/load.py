@@ -31,12 +31,21 @@ _NEED_MANIFOLD = {
 }
 
 
+_SHOWN = 80  # characters of a wrong value in its message
+
+
 class CaseError(ValueError):
     """Bad input. Its text has one line per mistake."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines = list(lines)
         super().__init__("\n".join(self.lines))
+
+    def in_file(self, path: str | Path) -> CaseError:
+        """The same with the case file's name before every line that lacks it."""
+        name = Path(path).name
+        start = (f"{name}: ", f"{path}: ", "--set ")
+        return CaseError(line if line.startswith(start) else f"{name}: {line}" for line in self.lines)
 
     def __reduce__(self) -> tuple[type[CaseError], tuple[list[str]]]:
         return CaseError, (self.lines,)
@@ -79,14 +88,14 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise CaseError([f"--set {text}: write section.key=value, such as --set depth.T=40"])
     try:
         table = tomllib.loads(f"value = {value}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return key.strip(), value.strip()
     return key.strip(), table["value"] if len(table) == 1 else value
 
 
 def _read(path: Path) -> Json:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise CaseError([f"{path}: there is no such file"]) from None
     except tomllib.TOMLDecodeError as error:
@@ -95,6 +104,8 @@ def _read(path: Path) -> Json:
         raise CaseError([f"{path.name}: not a text file in UTF-8"]) from None
     except OSError as error:
         raise CaseError([f"{path}: cannot be read: {error.strerror}"]) from None
+    except (ValueError, RecursionError) as error:  # integers of thousands of digits, arrays nested as deep
+        raise CaseError([f"{path.name}: not valid TOML: {error}"]) from None
 
 
 def _resolve_paths(raw: Json, folder: Path) -> None:
@@ -109,19 +120,16 @@ def _resolve_paths(raw: Json, folder: Path) -> None:
 def _apply_overrides(raw: Json, overrides: Mapping[str, Any]) -> list[str]:
     """Set ``section.key`` (or a top-level key) in place; say what cannot be set."""
     errors = []
-    changed: Json = {}
     for name, value in overrides.items():
         section, dot, key = name.partition(".")
+        change = {section: {key: value} if dot else value}
+        _resolve_paths(change, Path.cwd())
         if not dot:
-            raw[section] = value
+            raw[section] = change[section]
         elif isinstance(raw.setdefault(section, {}), dict):
-            raw[section][key] = value
-            changed.setdefault(section, {})[key] = value
+            raw[section].update(change[section])
         else:
-            errors.append(f"{name}: [{section}] is not a table in this file")
-    _resolve_paths(changed, Path.cwd())
-    for section, table in changed.items():
-        raw[section].update(table)
+            errors.append(f"{name}: [{section}] is not a table here")
     return errors
 
 
@@ -188,12 +196,17 @@ def _explain(location: list[str], item: Json) -> str:
         hint = f"did you mean {close[0]!r}? " if close else ""
         return f"unknown {'key' if field else 'section or key'}: {hint}allowed: {', '.join(known)}"
     if kind == "missing":
-        return f"missing, required: {allowed}" if allowed else "missing, required"
+        return f"missing, required: {allowed or f'a table [{section}]'}"
     if kind == "value_error":
         return str(item["msg"]).removeprefix("Value error, ")
     if kind in {"model_type", "dict_type"}:
-        return f"{item['input']!r} is not allowed: a table [{section}]"
-    return f"{item['input']!r} is not allowed: {allowed}"
+        allowed = f"a table [{section}]"
+    return f"{_shortened(item['input'])} is not allowed: {allowed}"
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _section_model(section: str) -> type[BaseModel] | None:

@@ -48,7 +48,7 @@ def _symmetric(rows: tuple[Vector, ...]) -> tuple[Vector, ...]:
 
 
 def _direction(vector: Vector) -> Vector:
-    if math.hypot(*vector) == 0.0:
+    if vector and math.hypot(*vector) == 0.0:
         raise ValueError("is zero: a direction needs a vector other than zero")
     return vector
 
@@ -117,7 +117,7 @@ class Initial(_Section):
 class Depth(_Section):
     """Depth grid and scheme. Depth is time; T/Δt is the number of layers."""
 
-    T: Real = _key(..., "a number above 0", "depth of the network", "depth", gt=0, le=1e9)
+    T: Real = _key(..., "a number above 0 (1e-9 to 1e9)", "depth of the network", "depth", ge=1e-9, le=1e9)
     grid: Literal["graded", "uniform"] = _key("graded", "'graded' or 'uniform'", "kind of depth grid")
     first_step: Real = _key(0.05, "a number above 0", "step over the first and last `layer` (graded)", "depth", gt=0)
     layer: Real = _key(4.0, "a number ≥ 0", "depth of the finely resolved ends (graded)", "depth", ge=0)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import ufl
 from dolfinx import fem
+from scipy.spatial import ConvexHull
 
 from meshes.build import GENERATORS
 from meshes.circle import circle
@@ -229,3 +230,40 @@ def test_registry_builds_every_manifold(manifold: str, d: int) -> None:
     mesh = GENERATORS[manifold](0.5)
     assert mesh.points.shape[1] == mesh.cells.shape[1] == d
     check(mesh)
+
+
+def test_closed_meshes_of_something_else_are_refused() -> None:
+    """Catches a closed surface with the right local properties that is not the sphere or circle, once."""
+    ball = sphere(0.5)
+    twice = SimplicialMesh(
+        np.concatenate([ball.points, ball.points]), np.concatenate([ball.cells, ball.cells + len(ball.points)])
+    )
+    with pytest.raises(MeshError, match="cover 2 of the sphere"):
+        check(twice)
+    ring = circle(0.5)
+    n = len(ring.points)
+    wound = np.arange(2 * n)
+    points = ring.points[wound % n]
+    with pytest.raises(MeshError, match="cover 2 of the circle"):
+        check(SimplicialMesh(points, np.column_stack([wound, (wound + 1) % (2 * n)])))
+    upper = ball.points[ball.points[:, 2] >= 0]
+    with pytest.raises(MeshError, match=r"of the sphere|positive"):
+        check(SimplicialMesh(upper, ConvexHull(upper).simplices.astype(np.int64)))
+
+
+def test_degenerate_cell_is_refused() -> None:
+    """Catches a singular matrix from a cell without length."""
+    points = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [-1.0, 0.0], [0.0, -1.0]])
+    cells = np.column_stack([np.arange(5), (np.arange(5) + 1) % 5])
+    with pytest.raises(MeshError, match="no area or length"):
+        check(SimplicialMesh(points, cells))
+
+
+def test_scripts_are_not_run(tmp_path: Path) -> None:
+    """Catches gmsh executing a .geo script, system calls included, in place of reading a mesh."""
+    victim = tmp_path / "victim"
+    path = tmp_path / "script.msh"
+    path.write_text(f'SystemCall "touch {victim}";\n')
+    with pytest.raises(MeshError, match="no gmsh mesh file"):
+        read(path, 3)
+    assert not victim.exists()

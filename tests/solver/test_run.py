@@ -288,3 +288,64 @@ def test_mesh_file_instead_of_h(tmp_path: Path) -> None:
     assert process.returncode == 0, process.stderr
     summary = json.loads((tmp_path / "results" / "case" / "summary.json").read_text())
     assert f"{summary['dofs']} vertices" in made.stdout
+
+
+def test_failed_overwrite_keeps_the_old_results(
+    finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """Would catch results deleted before the new ones exist: a pinned mesh, a bad start, a start in that folder."""
+    folder, _ = finished
+    before = {name: (folder / name).read_bytes() for name in ("summary.json", "control.npz", "case.toml", "run.log")}
+    (tmp_path / "control.npz").write_bytes(b"nonsense")
+    broken = run(
+        "cases/turnpike_circle.toml", "-o", str(folder), "--overwrite",
+        *sets({**SMALL, "optimizer.start": tmp_path / "control.npz"}),
+    )  # fmt: skip
+    assert broken.returncode == 2
+    assert broken.stderr.startswith("turnpike_circle.toml: optimizer.start: ")
+    pinned = run(
+        "cases/turnpike_circle.toml", "-o", str(folder), "--overwrite",
+        *sets({**SMALL, "geometry.h": 0.5, "noise.epsilon": 1e-4, "depth.T": 20, "initial.kappa": 1}),
+    )  # fmt: skip
+    assert pinned.returncode == 2
+    assert "turnpike_circle.toml: geometry.h: pinned: refine" in pinned.stderr
+    assert {name: (folder / name).read_bytes() for name in before} == before
+
+
+def test_start_in_the_folder_that_is_overwritten(tmp_path: Path) -> None:
+    """Would catch the control being deleted that the run was asked to start from."""
+    folder, fast = tmp_path / "out", {**SMALL, "output.formats": "[]", "output.figures": "false"}
+    assert run("cases/turnpike_circle.toml", "-o", str(folder), *sets(fast)).returncode == 0
+    again = {**fast, "optimizer.start": folder / "control.npz"}
+    process = run("cases/turnpike_circle.toml", "-o", str(folder), "--overwrite", *sets(again))
+    assert process.returncode == 0, process.stderr
+    assert json.loads((folder / "summary.json").read_text())["optimizer"]["iterations"] == 0
+
+
+def test_fields_that_cannot_be_written_do_not_lose_the_numbers(tmp_path: Path) -> None:
+    """Would catch a missing pyvista, or a full disk, taking summary and control with it."""
+    script = tmp_path / "fault.py"
+    script.write_text(
+        "import sys\nsys.modules['pyvista'] = None\nfrom solver.run import main\nsys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, str(script), "cases/turnpike_circle.toml", "-o", str(tmp_path / "out")]
+    command += sets({**SMALL, "output.formats": "['vtk']"})
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert process.returncode == 1
+    assert process.stderr.count("\n") == 1
+    assert "density.pvd could not be written" in process.stderr
+    assert load_run(tmp_path / "out").summary["optimizer"]["converged"] is True
+
+
+def test_wrong_petsc_options(tmp_path: Path) -> None:
+    """Would catch a traceback for an unknown solver, and options from the environment changing the result."""
+    unknown = run("cases/turnpike_circle.toml", "-o", str(tmp_path / "a"), *sets({**SMALL, "petsc.ksp_type": "wild"}))
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("turnpike_circle.toml: petsc: PETSc refuses ksp_type = 'wild'")
+    fast = [*sets({**SMALL, "output.formats": "[]", "output.figures": "false", "optimizer.method": "none"})]
+    values = []
+    for name, extra in (("plain", []), ("loose", sets({"petsc.ksp_rtol": 0.5}))):
+        process = run("cases/turnpike_circle.toml", "-o", str(tmp_path / name), *fast, *extra)
+        assert process.returncode == 0, process.stderr
+        values.append(json.loads((tmp_path / name / "summary.json").read_text())["objective"]["J"])
+    assert values[1] == pytest.approx(values[0], rel=1e-11)

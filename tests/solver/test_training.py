@@ -114,7 +114,7 @@ def test_damaged_control_is_named(tmp_path: Path) -> None:
     """Would catch a traceback for a file that is no control."""
     path = tmp_path / "control.npz"
     path.write_bytes(b"PK nonsense")
-    with pytest.raises(CaseError, match=r"control\.npz: not a control\.npz"):
+    with pytest.raises(CaseError, match=r"optimizer\.start: control\.npz is no control\.npz"):
         read_control(path)
     np.savez(path, t=np.arange(3.0), W=np.zeros((5, 2, 2)))
     with pytest.raises(CaseError, match=r"\(steps \+ 1,\)"):
