@@ -57,20 +57,29 @@ def adjoint_ratio(h: float) -> float:
 
 
 def attention_share(h: float) -> float:
-    """Moments and drift of both stages, over one whole step."""
+    """Moments and drift, timed where they are called: inside a whole forward sweep."""
     p = problem(h)
-    W = control(p)[0]
-    mu = p.scheme.step(p.dynamics, p.initial, W, 0.1).after
-    attention = p.attention
+    W = control(p)
+    spent = [0.0]
 
-    def mean_field() -> None:
-        for _ in range(2):
-            attention.drift(attention.moments(mu))
+    def timed(method: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        def call(argument: np.ndarray) -> np.ndarray:
+            started = time.perf_counter()
+            result = method(argument)
+            spent[0] += time.perf_counter() - started
+            return result
 
-    whole = seconds(lambda: p.scheme.step(p.dynamics, mu, W, 0.1), repeat=101)
-    part = seconds(mean_field, repeat=101)
-    print(f"  {p.space.nodes} nodes, rank {attention.rank}: step {1e3 * whole:.2f} ms, attention {1e3 * part:.2f} ms")
-    return part / whole
+        return call
+
+    p.attention.moments = timed(p.attention.moments)  # type: ignore[method-assign]
+    p.attention.drift = timed(p.attention.drift)  # type: ignore[method-assign]
+    shares = []
+    for _ in range(6):
+        spent[0], started = 0.0, time.perf_counter()
+        p.steps(W)
+        shares.append(spent[0] / (time.perf_counter() - started))
+    print(f"  {p.space.nodes} nodes, rank {p.attention.rank}")
+    return statistics.median(shares[1:])
 
 
 def depth_ratio(h: float) -> float:
