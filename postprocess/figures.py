@@ -76,6 +76,9 @@ def phases_figure(run: Run) -> Figure:
         energy.set_yscale("log")
         if np.any(norm > 0):
             control.set_yscale("log")
+        else:
+            control.set_yticks([])
+            control.text(0.5, 0.5, "$W = 0$", transform=control.transAxes, ha="center")
         control.set_xlabel("depth $t$")
     left = grid[:, 0]
     left[0].set_ylabel(r"energy gap $E-E_{\min}$")
@@ -97,6 +100,8 @@ def _windows(run: Run) -> list[tuple[float, float, str]]:
     end = 2.5 * max(phases["initial_width"], phases["final_width"], T / 50)
     if 2 * end >= 0.8 * T:
         return [(0.0, T, "end")]
+    if phases["final_width"] == 0.0:
+        return [(0.0, end, "end"), (end, T, "middle")]
     return [(0.0, end, "end"), (end, T - end, "middle"), (T - end, T, "end")]
 
 
@@ -113,11 +118,11 @@ def _title(run: Run) -> str:
     phases = run.summary["phases"]
     if phases["plateau_width"] is None:
         return f"{run.summary['case']}: no plateau around T/2"
+    text = f"{run.summary['case']}: clustering {phases['initial_width']:.2f} (blue), "
+    if phases["final_width"] == 0.0:
+        return f"{text}then a plateau of {phases['plateau_width']:.1f} to the end"
     third = "escape" if phases["escaped"] else "end"
-    return (
-        f"{run.summary['case']}: clustering {phases['initial_width']:.2f} (blue), "
-        f"plateau {phases['plateau_width']:.1f}, {third} {phases['final_width']:.2f} (orange)"
-    )
+    return f"{text}plateau {phases['plateau_width']:.1f}, {third} {phases['final_width']:.2f} (orange)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -48,7 +48,7 @@ def _phases(phases: Json) -> str:
     parts = [
         f"{'clustered' if phases['clustered'] else 'not clustered'} in {phases['initial_width']:.3g}",
         f"plateau {phases['plateau_width']:.4g} (variation {phases['plateau_variation']:.1e})",
-        f"{'escaped' if phases['escaped'] else 'no escape'} in {phases['final_width']:.3g}",
+        f"escaped in {phases['final_width']:.3g}" if phases["escaped"] else "no escape",
         f"turned by {phases['displacement']:.4g} rad",
     ]
     if phases["terminal_rate"] is not None:
