@@ -7,7 +7,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
-RANKS ?= $(shell nproc 2>/dev/null || echo 2)
+RANKS ?= $(shell env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc 2>/dev/null || echo 2)
 STAMP := $(VENV)/.installed
 # The tests must not depend on what the user's shell or PETSc configuration holds.
 CLEAN := env -u PYTHONPATH -u PYTHONHOME -u PETSC_OPTIONS -u PETSC_DIR -u SLEPC_DIR

@@ -146,8 +146,10 @@ def _launcher() -> Finding:
     launcher = str(beside) if beside.is_file() else shutil.which("mpirun")
     if launcher is None:
         return Finding("MPI", False, "no mpirun: pip install mpich (it comes with dolfinx-solver-real)")
-    hello = "print(MPI.COMM_WORLD.allreduce(1), MPI.Get_library_version().split()[0])"
-    code = f"import solver; from mpi4py import MPI; {hello}"
+    code = (
+        "import solver; from mpi4py import MPI; total = MPI.COMM_WORLD.allreduce(1); "
+        "MPI.COMM_WORLD.rank or print(f'{total} {MPI.Get_library_version().split()[0]}')"
+    )
     outside = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYDRA"))}
     command = [launcher, "-n", "2", sys.executable, "-c", code]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=outside)

@@ -9,6 +9,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from mpi4py import MPI
+
+import dolfinx
 import numpy as np
 
 from solver import __version__
@@ -100,6 +103,13 @@ def summarise(
 def software() -> Json:
     """Versions of what computed the result, and the commit of a checkout."""
     versions: Json = {"turnpike": __version__, "python": platform.python_version(), "commit": _commit()}
+    from petsc4py import PETSc
+    from slepc4py import SLEPc
+
+    versions["petsc"] = ".".join(map(str, PETSc.Sys.getVersion()))
+    versions["slepc"] = ".".join(map(str, SLEPc.Sys.getVersion()))
+    versions["dolfinx"] = dolfinx.__version__
+    versions["mpi"] = MPI.Get_library_version().splitlines()[0].strip("\x00 ")
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)

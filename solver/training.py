@@ -129,6 +129,9 @@ def solve(problem: Problem) -> Result:
     optimise = case.optimizer.method != "none"
     if optimise:
         for h in case.geometry.continuation:
+            if h <= (case.geometry.h or 0.0):
+                LOG.info("continuation mesh h = %g left out: not coarser than geometry.h = %g", h, case.geometry.h)
+                continue
             coarse = Problem(_on_coarse_mesh(case, h), problem.comm)
             tolerance = max(case.optimizer.gradient_tolerance, _COARSE_TOLERANCE)
             reached, _ = _train(coarse, W, tolerance, tally, final=False)

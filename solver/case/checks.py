@@ -27,7 +27,8 @@ def largest_kappa(h: float) -> float:
 
 def _edge_lengths(case: Case) -> list[tuple[str, float]]:
     geometry = case.geometry
-    lengths = [("geometry.continuation", h) for h in geometry.continuation]
+    finest = geometry.h or 0.0
+    lengths = [("geometry.continuation", h) for h in geometry.continuation if h > finest]
     if geometry.file is None:
         lengths.append(("geometry.h", geometry.h or (0.1 if geometry.manifold == "sphere" else 0.02)))
     return lengths
@@ -41,9 +42,8 @@ def _geometry(case: Case) -> Iterator[tuple[str, str]]:
     for name, h in _edge_lengths(case):
         if not smallest <= h <= 1:
             yield name, f"{h:g} is not allowed: edge lengths on the {geometry.manifold} between {smallest:g} and 1"
-    continuation = [h for _, h in _edge_lengths(case)]
-    if any(fine >= coarse for coarse, fine in itertools.pairwise(continuation)):
-        yield "geometry.continuation", f"{list(geometry.continuation)} must fall and stay above geometry.h"
+    if any(fine >= coarse for coarse, fine in itertools.pairwise(geometry.continuation)):
+        yield "geometry.continuation", f"{list(geometry.continuation)} must fall: coarse meshes first"
 
 
 def _lengths(case: Case) -> Iterator[tuple[str, str]]:

@@ -68,7 +68,7 @@ class Geometry(_Section):
         None, "a number above 0 and up to 1", "target edge length (default 0.1 sphere, 0.02 circle)", "rad", gt=0, le=1
     )
     continuation: Vector = _key(
-        (), "a falling list of numbers, each above h", "coarser edge lengths solved first", "rad"
+        (), "a falling list of numbers; those up to h are left out", "coarser edge lengths solved first", "rad"
     )
     file: Path | None = _key(None, "path of a .msh file, instead of h", "mesh to use; relative to the case file")
     allow_coarse: Flag = _key(False, "true or false", "train although the mesh pins the cluster")

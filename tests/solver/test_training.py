@@ -50,10 +50,18 @@ def test_solve_converges_through_two_meshes(make_problem: Callable[..., Problem]
     assert summary["objective"]["J"] == pytest.approx(fine[-1].J, rel=1e-12)
 
 
+def test_continuation_meshes_that_are_not_coarser_are_left_out(make_problem: Callable[..., Problem]) -> None:
+    """Would catch `--set geometry.h=0.2` on a case with finer continuation meshes being refused, or solved on them."""
+    settings = {"geometry.h": 0.1, "geometry.continuation": [0.2, 0.05], "noise.epsilon": 0.1, "depth.T": 2.0}
+    history = make_problem("circle", settings).solve().history
+    assert sorted({row.nodes for row in history}) == [31, 63]
+
+
 @pytest.mark.ranks
 def test_optimum_does_not_depend_on_ranks(make_case: Callable[..., object], comm: MPI.Comm) -> None:
     """Would catch an optimiser that sees different numbers on different ranks: J must agree to 1e-8."""
-    case = make_case("circle", {"noise.epsilon": 0.1, "optimizer.gradient_tolerance": 1e-6})
+    overrides = {"noise.epsilon": 0.1, "depth.T": 2.0, "depth.layer": 1.0, "optimizer.gradient_tolerance": 1e-6}
+    case = make_case("circle", overrides)
     together, alone = Problem(case, comm).solve(), Problem(case, MPI.COMM_SELF).solve()
     assert together.converged
     assert alone.converged

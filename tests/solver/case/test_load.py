@@ -56,7 +56,6 @@ BAD: list[tuple[str, Any, str]] = [
     ("geometry.h", 2.0, "up to 1"),
     ("geometry.h", True, "a number"),
     ("geometry.h", 1e-5, "between 0.002 and 1"),
-    ("geometry.continuation", [0.2], "above geometry.h"),
     ("geometry.continuation", [0.4, 0.5], "must fall"),
     ("geometry.continuation", "coarse", "a falling list"),
     ("geometry.allow_coarse", 1, "true or false"),
@@ -229,7 +228,7 @@ def test_all_mistakes_at_once(write: Write) -> None:
 [geometry]
 manifold = "circle"
 h = 0.1
-continuation = [0.05]
+continuation = [0.2, 0.5]
 colour = "red"
 [attention]
 eigenvalues = [1.0, 0.65, 0.3]
