@@ -54,6 +54,7 @@ def draw_figures(directory: Path) -> list[Path]:
 def phases_figure(run: Run) -> Figure:
     """Energy gap, angle of the mean, and ‖W_t‖ along depth, with the three phases shaded.
 
+    Where there is no free energy (softmax attention) the interaction energy is drawn in its place.
     The plateau is by far the longest phase, so depth is drawn in three panels side by side: both ends at one scale, the
     plateau between them compressed.
     """
@@ -65,15 +66,17 @@ def phases_figure(run: Run) -> Figure:
     middle = 0.5 * (t[1:] + t[:-1])
     norm = columns["control_norm"][:-1]
     gap = columns["energy_gap"]
+    has_energy = bool(np.isfinite(gap).any())
     for column, (start, end, _) in enumerate(windows):
         energy, angle, control = grid[:, column]
-        energy.plot(t, np.where(gap > 0, gap, np.nan), color=_BLUE)
+        energy.plot(t, np.where(gap > 0, gap, np.nan) if has_energy else columns["interaction_energy"], color=_BLUE)
         angle.plot(t, columns["angle"], color=_GREEN)
         control.plot(middle, np.where(norm > 0, norm, np.nan), color=_ORANGE)
         for axes in (energy, angle, control):
             axes.set_xlim(start, end)
             _shade(axes, run)
-        energy.set_yscale("log")
+        if has_energy:
+            energy.set_yscale("log")
         if np.any(norm > 0):
             control.set_yscale("log")
         else:
@@ -81,10 +84,10 @@ def phases_figure(run: Run) -> Figure:
             control.text(0.5, 0.5, "$W = 0$", transform=control.transAxes, ha="center")
         control.set_xlabel("depth $t$")
     left = grid[:, 0]
-    left[0].set_ylabel(r"energy gap $E-E_{\min}$")
+    left[0].set_ylabel(r"energy gap $E-E_{\min}$" if has_energy else "interaction energy")
     left[1].set_ylabel("angle of the mean [rad]")
     left[2].set_ylabel(r"control $\|W_t\|_F$")
-    if np.any(gap > 0):
+    if has_energy and np.any(gap > 0):
         largest = gap.max()
         left[0].set_ylim(max(gap[gap > 0].min(), 1e-12 * largest) / 2, 3 * largest)
     figure.suptitle(_title(run), fontsize=9)
@@ -116,6 +119,8 @@ def _shade(axes: Axes, run: Run) -> None:
 
 def _title(run: Run) -> str:
     phases = run.summary["phases"]
+    if phases["clustered"] is None:
+        return f"{run.summary['case']}: no free energy, so no phases"
     if phases["plateau_width"] is None:
         return f"{run.summary['case']}: no plateau around T/2"
     text = f"{run.summary['case']}: clustering {phases['initial_width']:.2f} (blue), "

@@ -23,7 +23,7 @@ class DepthDiagnostics:
 
     Attributes:
         energy: Free energy E (nan where there is none).
-        interaction_energy: ½ Σ ρ_ℓ ρ_m ∬ h dμ_ℓ dμ_m (nan where there is none).
+        interaction_energy: ½ Σ ρ_ℓ ρ_m ∬ h dμ_ℓ dμ_m.
         mean: m = ∫ x dμ̄, (steps + 1, d).
         angle: atan2(m₂, m₁), unwrapped, rad.
         resultant: |m|.
@@ -59,8 +59,7 @@ def diagnose(
 def _diagnose_one(
     space: Space, attention: Attention, rho: FloatArray, epsilon: float, mu: FloatArray
 ) -> dict[str, FloatArray | float]:
-    attention_energy = attention.energy(attention.moments(mu))
-    interaction = np.nan if attention_energy is None else -attention_energy
+    interaction = attention.interaction_energy(attention.moments(mu))
     masses = space.integrate(mu)
     label_means = np.stack([space.integrate(mu * space.x[:, k]) for k in range(space.dimension)], axis=-1)
     mean = rho @ label_means
@@ -73,7 +72,7 @@ def _diagnose_one(
         dispersion = np.nan
     owned = mu[:, : space.owned]
     return {
-        "energy": epsilon * float(rho @ entropy(space, mu)) - interaction,
+        "energy": epsilon * float(rho @ entropy(space, mu)) - interaction if attention.has_energy else np.nan,
         "interaction_energy": interaction,
         "mean": mean,
         "resultant": resultant,

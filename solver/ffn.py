@@ -9,13 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
+from solver.case.factories import is_factory
+from solver.case.load import CaseError
+from solver.case.schema import Case
+from solver.parts import build_part
 from solver.types import FloatArray
 
-__all__ = ["ACTIVATIONS", "FeatureMap", "edge_integrals", "feature_map"]
+__all__ = ["ACTIVATIONS", "Activation", "FeatureMap", "create_features", "edge_integrals", "feature_map"]
 
 _QUADRATURE_POINTS = 8
 
-ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
+Activation = Callable[[FloatArray], FloatArray]
+"""Elementwise, on arrays of any shape."""
+
+ACTIVATIONS: dict[str, Activation] = {
     "identity": lambda x: x,
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0.0),
@@ -28,14 +35,14 @@ class FeatureMap:
     """σ: S^{d-1} → R^m, σ(x) = act(x) or act(Ux + b), with a constant 1 appended if there is a bias.
 
     Attributes:
-        activation: Name in `ACTIVATIONS`.
+        activation: act.
         U: Random weights, shape (width, d), or None.
         b: Random offsets, shape (width,), or None.
         bias: Whether the last feature is the constant 1.
         dimension: d.
     """
 
-    activation: str
+    activation: Activation
     U: FloatArray | None
     b: FloatArray | None
     bias: bool
@@ -49,14 +56,36 @@ class FeatureMap:
     def __call__(self, x: FloatArray) -> FloatArray:
         """σ at points x (..., d), shape (..., m)."""
         argument = x if self.U is None or self.b is None else x @ self.U.T + self.b
-        features = ACTIVATIONS[self.activation](argument)
+        features = self.activation(argument)
         if not self.bias:
             return features
         return np.concatenate([features, np.ones((*x.shape[:-1], 1))], axis=-1)
 
 
-def feature_map(activation: str, bias: bool, width: int, seed: int, dimension: int) -> FeatureMap:
-    """Features of a case's [ffn] section; random ones (width > 0) have standard normal U and b drawn from the seed."""
+def create_features(case: Case) -> FeatureMap:
+    """The features of a case's [ffn], with an activation of `ACTIVATIONS` or the user's ``module:factory``.
+
+    Raises:
+        CaseError: The user's activation cannot be built, or does not map arrays to arrays of the same shape.
+    """
+    ffn = case.ffn
+    if not is_factory(ffn.activation):
+        return feature_map(ACTIVATIONS[ffn.activation], ffn.bias, ffn.width, ffn.seed, case.dimension)
+    activation: Activation = build_part("ffn.activation", ffn.activation, case, ffn.parameters or {})
+    sample = np.linspace(-1.0, 1.0, 6).reshape(3, 2)
+    try:
+        values = np.asarray(activation(sample))
+        if values.shape != sample.shape or not np.isfinite(values).all():
+            raise ValueError(
+                f"it maps shape {sample.shape} to {values.shape}: finite values of the same shape are needed"
+            )
+    except Exception as error:
+        raise CaseError([f"ffn.activation: {ffn.activation} is no activation: {error}"]) from error
+    return feature_map(activation, ffn.bias, ffn.width, ffn.seed, case.dimension)
+
+
+def feature_map(activation: Activation, bias: bool, width: int, seed: int, dimension: int) -> FeatureMap:
+    """σ; random features (width > 0) have standard normal U and b drawn from the seed."""
     if width == 0:
         return FeatureMap(activation, None, None, bias, dimension)
     generator = np.random.default_rng(seed)

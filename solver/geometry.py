@@ -24,10 +24,11 @@ def build_space(case: Case, comm: MPI.Comm) -> Space:
     mesh = on_root(comm, lambda: _mesh(case), share=False)
     space = create_space(comm, mesh, case.dimension)
     limit = largest_kappa(space.h)
-    if case.geometry.file is not None and case.initial.kappa > limit:
+    key, kappa = case.sharpest_kappa
+    if case.geometry.file is not None and kappa > limit:
         raise CaseError(
             [
-                f"initial.kappa: {case.initial.kappa:g} is too sharp for {case.geometry.file.name}, "
+                f"{key}: {kappa:g} is too sharp for {case.geometry.file.name}, "
                 f"whose edges measure {space.h:.3g}: at most {limit:.4g}"
             ]
         )

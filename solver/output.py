@@ -147,6 +147,7 @@ def trajectory_columns(result: Result) -> dict[str, list[float]]:
         "mass": diagnostics.mass,
         "min_density": diagnostics.min_density,
         "max_density": diagnostics.max_density,
+        **result.trajectory.readings,
     }
     return {name: [float(value) for value in column] for name, column in columns.items()}
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from solver.types import FloatArray
 
-__all__ = ["abort_on_exception", "allreduce", "check_launcher", "on_root"]
+__all__ = ["abort_on_exception", "allreduce", "check_launcher", "everywhere", "on_root"]
 
 T = TypeVar("T")
 
@@ -54,6 +54,24 @@ def on_root[T](comm: MPI.Comm, function: Callable[[], T], *, share: bool = True)
             result = comm.bcast(result, root=0)
     if error is not None:
         raise error
+    return result  # type: ignore[return-value]
+
+
+def everywhere[T](comm: MPI.Comm, function: Callable[[], T]) -> T:
+    """Run a function that needs no communication on every rank; an error on one is raised on all. Collective.
+
+    Raises:
+        Exception: What the function raised on the lowest rank on which it failed.
+    """
+    result: T | None = None
+    error: Exception | None = None
+    try:
+        result = function()
+    except Exception as caught:
+        error = _picklable(caught)
+    first = next((found for found in comm.allgather(error) if found is not None), None)
+    if first is not None:
+        raise first
     return result  # type: ignore[return-value]
 
 

@@ -65,8 +65,8 @@ def _samples(t: FloatArray, values: FloatArray, start: float, end: float) -> tup
     return np.interp(points, t, values), weights
 
 
-def find_phases(t: FloatArray, energy: FloatArray, resultant: FloatArray, angle: FloatArray) -> Phases:
-    """Apply P1's criteria to arrays of shape (steps + 1,).
+def find_phases(t: FloatArray, energy: FloatArray, resultant: FloatArray, angle: FloatArray) -> Phases | None:
+    """Apply P1's criteria to arrays of shape (steps + 1,); None where there is no energy (nan) to read them off.
 
     Args:
         t: Depth grid from 0 to T.
@@ -74,6 +74,8 @@ def find_phases(t: FloatArray, energy: FloatArray, resultant: FloatArray, angle:
         resultant: Length of the mean vector (with labels: the mean conditional resultant).
         angle: Unwrapped angle of the mean, rad.
     """
+    if not np.isfinite(energy).all():
+        return None
     T = float(t[-1])
     level = weighted_median(t, energy, T / 3, 2 * T / 3)
     middle, _ = _samples(t, energy, T / 3, 2 * T / 3)

@@ -11,20 +11,18 @@ from mpi4py import MPI
 
 import numpy as np
 
-from solver.attention.expansion import Expansion, expand
-from solver.attention.separable import SeparableAttention
-from solver.case.load import CaseError
+from solver.attention.create import create_attention, create_expansion
 from solver.case.schema import Case
 from solver.depth import graded_grid, uniform_grid
 from solver.diagnostics import DepthDiagnostics, diagnose
 from solver.dynamics import Dynamics
-from solver.ffn import FeatureMap, edge_integrals, feature_map
+from solver.ffn import FeatureMap, create_features, edge_integrals
 from solver.geometry import build_space
-from solver.initial import von_mises_fisher
+from solver.initial import initial_density
 from solver.linear import ImplicitSolver
-from solver.losses import LOSSES
+from solver.losses import Reading, create_loss
 from solver.operator import EdgeAveragedOperator
-from solver.parallel import allreduce, on_root
+from solver.parallel import allreduce, everywhere
 from solver.schemes import SCHEMES, Step
 from solver.sweeps import SweepError, backward_sweep, forward_sweep
 from solver.theory.stationary import stationary_state
@@ -72,12 +70,14 @@ class Trajectory:
         W: Control, (steps, d, m).
         densities: At every depth, (labels, local nodes) each.
         diagnostics: See `DepthDiagnostics`.
+        readings: ``loss``, loss(μ̄_t), and what else the loss has to say along depth, (steps + 1,) each.
     """
 
     t: FloatArray
     W: FloatArray
     densities: list[FloatArray] = field(repr=False)
     diagnostics: DepthDiagnostics
+    readings: dict[str, FloatArray]
     owned: int
 
     @property
@@ -103,23 +103,24 @@ class Problem:
         comm: Communicator.
 
     Raises:
-        CaseError: The mesh file cannot be used, or the mesh cannot carry the initial law.
+        CaseError: A file or a part of the user's own cannot be used, the expansion of the kernel is not accurate
+            enough, or the mesh cannot carry the initial law.
     """
 
     def __init__(self, case: Case, comm: MPI.Comm = MPI.COMM_WORLD) -> None:
         started = time.perf_counter()
         self.case = case
         self.comm = comm
+        # What can be wrong with the user's own parts and files is found before the mesh is built.
+        self.loss = everywhere(comm, lambda: create_loss(case))
+        self.features: FeatureMap = everywhere(comm, lambda: create_features(case))
+        self.expansion = create_expansion(case, comm)
         self.space = build_space(case, comm)
         self.t = _depth_grid(case)
         self.dt: FloatArray = np.diff(self.t)
         self.label_weights = np.ones(1)
         self.epsilon = case.noise.epsilon
-        self.features: FeatureMap = feature_map(
-            case.ffn.activation, case.ffn.bias, case.ffn.width, case.ffn.seed, case.dimension
-        )
-        self.expansion = on_root(comm, lambda: _expand(case))
-        self.attention = SeparableAttention(self.space, self.expansion, self.label_weights)
+        self.attention = create_attention(self.space, self.expansion, case, self.label_weights)
         ends = self.space.x[self.space.edges]
         self.dynamics = Dynamics(
             self.space,
@@ -129,9 +130,8 @@ class Problem:
             ImplicitSolver(self.space, case.petsc),
         )
         self.scheme = SCHEMES[case.depth.scheme]
-        self.loss = LOSSES[case.objective.loss](case)
         self._statistics = self.loss.statistics(self.space.x)
-        self.initial = von_mises_fisher(self.space, np.array(case.initial_mean), case.initial.kappa)[None]
+        self.initial = initial_density(self.space, case)[None]
         self.counts = SweepCounts()
         self.setup_seconds = time.perf_counter() - started
 
@@ -175,7 +175,14 @@ class Problem:
         """Diagnostics of a forward sweep. Collective."""
         densities = [self.initial, *(step.after for step in steps)]
         diagnostics = diagnose(self.space, self.attention, self.label_weights, self.epsilon, densities)
-        return Trajectory(self.t, W, densities, diagnostics, self.space.owned)
+        rows = [self._readings(mu, mean) for mu, mean in zip(densities, diagnostics.mean, strict=True)]
+        readings = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        return Trajectory(self.t, W, densities, diagnostics, readings, self.space.owned)
+
+    def _readings(self, mu: FloatArray, mean: FloatArray) -> dict[str, float]:
+        S = self.averages(mu)
+        more = self.loss.readings(S, mean) if isinstance(self.loss, Reading) else {}
+        return {"loss": float(self.loss.value(S)), **more}
 
     def gradient(self, W: FloatArray | None) -> tuple[float, FloatArray]:
         """J(W) and its L²(0,T) gradient (steps, d, m), by one forward and one adjoint sweep. Collective."""
@@ -196,13 +203,17 @@ class Problem:
         Raises:
             SweepError: One of them is not finite.
         """
-        loss = self.loss.value(self._averages(final))
+        loss = self.terminal_loss(final)
         penalty = 0.5 * self.case.objective.regularization * self.squared_norm(W)
         if not np.isfinite(loss + penalty):
             raise SweepError(
                 f"J is not finite: loss {loss:g}, regularization {penalty:g} (largest |W| {np.abs(W).max():g})"
             )
         return loss, penalty
+
+    def terminal_loss(self, final: FloatArray) -> float:
+        """loss(μ̄) of a density (labels, local nodes). Collective."""
+        return float(self.loss.value(self.averages(final)))
 
     def adjoint(self, steps: list[Step], W: FloatArray, keep: bool = False) -> tuple[FloatArray, list[FloatArray]]:
         """Backward sweep through the steps of W. Collective.
@@ -234,7 +245,7 @@ class Problem:
 
     def first_variation(self, mu: FloatArray) -> FloatArray:
         """δloss/δμ̄ at the nodes, the same for every label, (labels, local nodes). Collective."""
-        variation = self._statistics @ self.loss.derivative(self._averages(mu))
+        variation = self._statistics @ self.loss.derivative(self.averages(mu))
         return np.tile(variation, (len(self.label_weights), 1))
 
     def squared_norm(self, W: FloatArray) -> float:
@@ -242,15 +253,20 @@ class Problem:
         with np.errstate(over="ignore"):  # a control beyond 1e154 has norm infinity
             return float(self.dt @ (W**2).sum(axis=(1, 2)))
 
-    def minimum_energy(self, untrained_final: FloatArray) -> float:
+    def minimum_energy(self, untrained_final: FloatArray) -> float | None:
         """E_min: the energy of the stationary state in whose well the untrained tokens end up. Collective.
 
         Args:
             untrained_final: μ_T of the untrained flow, (labels, local nodes). At ε = 0 the minimum is the energy of a
                 Dirac at the best vertex instead.
+
+        Returns:
+            None where the flow descends no energy (softmax attention).
         """
+        if not self.attention.has_energy:
+            return None
         if self.epsilon == 0.0:
-            return self.attention.dirac_energy()
+            return -self.attention.dirac_interaction_energy()
         state = stationary_state(self.space, self.attention, self.label_weights, self.epsilon, untrained_final)
         return state.energy
 
@@ -260,8 +276,8 @@ class Problem:
 
         return solve(self)
 
-    def _averages(self, mu: FloatArray) -> FloatArray:
-        """S = ∫ s dμ̄, the averages the loss is a function of. Collective."""
+    def averages(self, mu: FloatArray) -> FloatArray:
+        """S = ∫ s dμ̄, the averages the loss is a function of, shape (k,). Collective."""
         return self.space.integrate((self.label_weights @ mu) * self._statistics.T)
 
     def _checked(self, W: FloatArray | None) -> FloatArray:
@@ -280,10 +296,3 @@ def _depth_grid(case: Case) -> FloatArray:
     if depth.grid == "uniform":
         return uniform_grid(depth.T, depth.steps or 1)
     return graded_grid(depth.T, depth.first_step, depth.layer, depth.growth)
-
-
-def _expand(case: Case) -> Expansion:
-    try:
-        return expand(np.array(case.matrix), case.attention.tolerance)
-    except ValueError as error:
-        raise CaseError([f"attention.tolerance: {error}"]) from None

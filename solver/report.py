@@ -16,7 +16,7 @@ def closing_lines(summary: Json) -> list[str]:
         f"{summary['case']}: {summary['dofs']} nodes on the {summary['manifold']}, {summary['steps']} depth steps, "
         f"{summary['ranks']} rank{'s' if summary['ranks'] > 1 else ''}",
         f"  objective   J = {objective['J']:.6g} = loss {objective['loss']:.6g} "
-        f"+ regularization {objective['regularization']:.6g}",
+        f"+ regularization {objective['regularization']:.6g}; loss untrained {objective['untrained_loss']:.6g}",
         f"  optimiser   {_optimiser(optimizer)}",
         f"  energy      {_number(energy['initial'])} at 0, plateau {_number(energy['plateau'])}, "
         f"end {_number(energy['final'])}; minimum {_number(energy['minimum'])}",
@@ -43,14 +43,17 @@ def _optimiser(optimizer: Json) -> str:
 
 
 def _phases(phases: Json) -> str:
-    if phases["plateau_width"] is None:
-        return "no plateau around T/2"
-    parts = [
-        f"{'clustered' if phases['clustered'] else 'not clustered'} in {phases['initial_width']:.3g}",
-        f"plateau {phases['plateau_width']:.4g} (variation {phases['plateau_variation']:.1e})",
-        f"escaped in {phases['final_width']:.3g}" if phases["escaped"] else "no escape",
-        f"turned by {phases['displacement']:.4g} rad",
-    ]
+    if phases["clustered"] is None:
+        parts = ["not defined: this attention descends no energy"]
+    elif phases["plateau_width"] is None:
+        parts = ["no plateau around T/2"]
+    else:
+        parts = [
+            f"{'clustered' if phases['clustered'] else 'not clustered'} in {phases['initial_width']:.3g}",
+            f"plateau {phases['plateau_width']:.4g} (variation {phases['plateau_variation']:.1e})",
+            f"escaped in {phases['final_width']:.3g}" if phases["escaped"] else "no escape",
+            f"turned by {phases['displacement']:.4g} rad",
+        ]
     if phases["terminal_rate"] is not None:
         parts.append(f"control grows at rate {phases['terminal_rate']:.4g}")
     if phases["untrained_gradient_rate"] is not None:

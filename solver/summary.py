@@ -6,6 +6,7 @@ import importlib.metadata
 import math
 import platform
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,51 @@ import dolfinx
 import numpy as np
 
 from solver import __version__
-from solver.phases import PLATEAU_VARIATION, find_phases, terminal_rate
+from solver.phases import PLATEAU_VARIATION, Phases, find_phases, terminal_rate
 from solver.problem import Evaluation, Problem, Trajectory
 from solver.types import FloatArray, Json
 
-__all__ = ["FORMAT_VERSION", "software", "summarise"]
+__all__ = ["FORMAT_VERSION", "Untrained", "software", "summarise"]
 
 FORMAT_VERSION = 1
 _PACKAGES = ("fenics-dolfinx", "dolfinx-solver-real", "petsc4py", "mpi4py", "numpy", "scipy", "gmsh", "pydantic")
+_PHASE_KEYS = (
+    "clustered",
+    "plateau",
+    "escaped",
+    "clustered_relative",
+    "escaped_relative",
+    "initial_width",
+    "plateau_width",
+    "final_width",
+    "plateau_variation",
+    "displacement",
+)
+
+
+@dataclass(frozen=True)
+class Untrained:
+    """The run with W = 0 on one mesh.
+
+    Attributes:
+        final: μ_T, (labels, local nodes).
+        loss: loss(μ̄_T).
+        gradient: Gradient at W = 0, (steps, d, m); None if it was not needed.
+        gradient_norm: Its L² norm (nan without it).
+    """
+
+    final: FloatArray
+    loss: float
+    gradient: FloatArray | None
+    gradient_norm: float
 
 
 def summarise(
     problem: Problem,
     trajectory: Trajectory,
     evaluation: Evaluation,
-    minimum_energy: float,
-    untrained_gradient: FloatArray | None,
+    untrained: Untrained,
+    minimum_energy: float | None,
     optimizer: Json,
     seconds: float,
 ) -> Json:
@@ -40,14 +70,13 @@ def summarise(
         problem: On the finest mesh.
         trajectory: Under the final control.
         evaluation: J and its parts there.
-        minimum_energy: E_min.
-        untrained_gradient: Gradient at W = 0, (steps, d, m), if it is known.
+        untrained: The run with W = 0.
+        minimum_energy: E_min; None where the flow descends no energy.
         optimizer: That section, ready.
         seconds: Time since training began.
     """
     diagnostics, t, W = trajectory.diagnostics, trajectory.t, trajectory.W
     phases = find_phases(t, diagnostics.energy, diagnostics.conditional_resultant, diagnostics.angle)
-    start, end = phases.plateau or (None, None)
     counts = problem.counts
     rise = float(np.diff(diagnostics.energy).max() / np.abs(diagnostics.energy).max())
     content: Json = {
@@ -61,6 +90,8 @@ def summarise(
             "J": evaluation.J,
             "loss": evaluation.loss,
             "regularization": evaluation.regularization,
+            "untrained_loss": untrained.loss,
+            **{name: float(column[-1]) for name, column in trajectory.readings.items() if name != "loss"},
         },
         "optimizer": optimizer,
         "invariants": {
@@ -71,22 +102,13 @@ def summarise(
         "energy": {
             "initial": float(diagnostics.energy[0]),
             "minimum": minimum_energy,
-            "plateau": phases.plateau_energy,
+            "plateau": None if phases is None else phases.plateau_energy,
             "final": float(diagnostics.energy[-1]),
         },
         "phases": {
-            "clustered": phases.clustered,
-            "plateau": phases.plateau is not None and phases.plateau_variation <= PLATEAU_VARIATION,
-            "escaped": phases.escaped,
-            "clustered_relative": phases.clustered_relative,
-            "escaped_relative": phases.escaped_relative,
-            "initial_width": start,
-            "plateau_width": None if start is None or end is None else end - start,
-            "final_width": None if end is None else float(t[-1]) - end,
-            "plateau_variation": phases.plateau_variation,
-            "displacement": phases.displacement,
+            **_phases(phases, float(t[-1])),
             "terminal_rate": terminal_rate(t, W) if W.any() else None,
-            "untrained_gradient_rate": None if untrained_gradient is None else terminal_rate(t, untrained_gradient),
+            "untrained_gradient_rate": None if untrained.gradient is None else terminal_rate(t, untrained.gradient),
         },
         "timing": {
             "setup": problem.setup_seconds,
@@ -98,6 +120,26 @@ def summarise(
     }
     cleaned: Json = _finite(content)
     return cleaned
+
+
+def _phases(phases: Phases | None, T: float) -> Json:
+    """The three phases; all None where there is no energy to tell them by."""
+    if phases is None:
+        return dict.fromkeys(_PHASE_KEYS)
+    start, end = phases.plateau or (None, None)
+    values = (
+        phases.clustered,
+        phases.plateau is not None and phases.plateau_variation <= PLATEAU_VARIATION,
+        phases.escaped,
+        phases.clustered_relative,
+        phases.escaped_relative,
+        start,
+        None if start is None or end is None else end - start,
+        None if end is None else T - end,
+        phases.plateau_variation,
+        phases.displacement,
+    )
+    return dict(zip(_PHASE_KEYS, values, strict=True))
 
 
 def software() -> Json:

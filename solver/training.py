@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from solver.parallel import on_root
 from solver.problem import Evaluation, Problem, Trajectory
 from solver.resolution import check_resolution
 from solver.schemes import Step
-from solver.summary import summarise
+from solver.summary import Untrained, summarise
 from solver.sweeps import SweepError
 from solver.types import FloatArray, Json
 
@@ -107,15 +107,6 @@ class _Tally:
         )
 
 
-@dataclass(frozen=True)
-class _Untrained:
-    """The run with W = 0 on one mesh."""
-
-    final: FloatArray
-    gradient: FloatArray | None
-    gradient_norm: float
-
-
 def solve(problem: Problem) -> Result:
     """Train through the meshes of the problem's case, then diagnose the control that was found. Collective.
 
@@ -144,7 +135,7 @@ def solve(problem: Problem) -> Result:
     steps = problem.steps(W, Progress("forward step", len(problem.dt)))
     if not optimise:
         untrained_final = problem.steps(None)[-1].after if W.any() else steps[-1].after
-        untrained = _Untrained(untrained_final, None, math.nan)
+        untrained = Untrained(untrained_final, problem.terminal_loss(untrained_final), None, math.nan)
     return _finish(problem, W, steps, outcome, untrained, tally)
 
 
@@ -167,13 +158,14 @@ def _on_coarse_mesh(case: Case, h: float) -> Case:
     return case.model_copy(update={"geometry": geometry})
 
 
-def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, final: bool) -> tuple[Outcome, _Untrained]:
+def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, final: bool) -> tuple[Outcome, Untrained]:
     """Optimise on one mesh from W, after checking that the mesh resolves the cluster. Collective."""
     case = problem.case
     steps = problem.steps(None)
     gradient, _ = problem.adjoint(steps, problem.zero_control())
-    untrained = _Untrained(steps[-1].after, gradient, math.sqrt(problem.squared_norm(gradient)))
-    check_resolution(problem, steps[-1].after, gradient, final)
+    mu = steps[-1].after
+    untrained = Untrained(mu, problem.terminal_loss(mu), gradient, math.sqrt(problem.squared_norm(gradient)))
+    check_resolution(problem, mu, gradient, final)
     target = max(tolerance * untrained.gradient_norm, _GRADIENT_FLOOR)
     LOG.info(
         "mesh: %d nodes, h = %.3g; %d depth steps; attention rank %d (error %.1e); gradient at W = 0: %.4g",
@@ -281,7 +273,7 @@ def _finish(
     W: FloatArray,
     steps: list[Step],
     outcome: Outcome | None,
-    untrained: _Untrained,
+    untrained: Untrained,
     tally: _Tally,
 ) -> Result:
     """Diagnose the final control. Collective."""
@@ -305,8 +297,8 @@ def _finish(
         problem,
         trajectory,
         evaluation,
+        untrained=untrained if W.any() else replace(untrained, gradient=gradient),
         minimum_energy=problem.minimum_energy(untrained.final),
-        untrained_gradient=untrained.gradient if W.any() else gradient,
         optimizer={
             "method": problem.case.optimizer.method,
             "iterations": sum(row.iteration > 0 for row in tally.history),

@@ -1,40 +1,46 @@
-"""Separable expansion of the attention kernel e^{⟨x,Ay⟩} on the sphere: h(x, y) = Σ_r s_r ψ_r(x) ψ_r(y).
+"""Separable expansion of an attention kernel on the sphere: h(x, y) = Σ_r s_r ψ_r(x) ψ_r(y).
 
-The kernel is analytic, so few terms give ten digits. A pivoted Cholesky factorisation on sample points of the sphere
-spans the kernel's sections (Nyström), and a rotation to principal directions of the uniform law drops what is not
-needed. Nothing here knows of a mesh.
+The kernel is analytic, so few terms give ten digits. For a positive semidefinite kernel a pivoted Cholesky
+factorisation on sample points of the sphere spans the kernel's sections (Nyström), and a rotation to principal
+directions of the uniform law drops what is not needed. A kernel with negative directions is expanded in the
+eigenvectors of its values on sample points, with their signs. Nothing here knows of a mesh.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from solver.attention.kernels import Kernel
 from solver.types import FloatArray
 
-__all__ = ["Expansion", "expand", "exponential_kernel"]
+__all__ = ["Expansion", "expand", "kernel_range", "sample_points"]
 
 _SAMPLES = {2: 2000, 3: 6000}
 _SAMPLES_BEYOND = 6000
+_SPECTRAL_SAMPLES = 1500  # an eigenvalue problem of this size
+_RANGE_SAMPLES = 600
 _CHECKED_PAIRS = 2000
+_BLOCK = 200
+_ROUND_OFF = 1e-14
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """h(x, y) ≈ Σ_r signs_r ψ_r(x) ψ_r(y), with ψ(x) = e^{⟨x,A·pivots⟩} @ weights.
+    """h(x, y) ≈ Σ_r signs_r ψ_r(x) ψ_r(y), with ψ(x) = h(x, pivots) @ weights.
 
     Attributes:
-        matrix: A, shape (d, d).
+        kernel: h.
         pivots: Points whose kernel sections span the expansion, shape (sections, d).
         weights: Shape (sections, rank).
         signs: ±1, shape (rank,); all +1 for a positive semidefinite kernel.
-        error: Measured on random pairs of points: max |h − Σ| / max h.
+        error: Measured on random pairs of points: max |h − Σ|, relative to what the tolerance is relative to.
     """
 
-    matrix: FloatArray
+    kernel: Kernel
     pivots: FloatArray
     weights: FloatArray
     signs: FloatArray
@@ -47,45 +53,56 @@ class Expansion:
 
     def features(self, x: FloatArray) -> FloatArray:
         """ψ(x), shape (points, rank), for unit vectors x of shape (points, d)."""
-        return exponential_kernel(self.matrix, x, self.pivots) @ self.weights
+        return self.kernel(x, self.pivots) @ self.weights
 
 
-def exponential_kernel(matrix: FloatArray, x: FloatArray, y: FloatArray) -> FloatArray:
-    """e^{⟨x,Ay⟩} for all pairs, shape (points of x, points of y) (P1's symmetric unnormalised attention)."""
-    return np.exp(x @ matrix @ y.T)
-
-
-def expand(matrix: FloatArray, tolerance: float) -> Expansion:
-    """Expand e^{⟨x,Ay⟩} on S^{d-1}. Pure: the same input gives the same bits.
-
-    Args:
-        matrix: A, symmetric positive semidefinite, shape (d, d).
-        tolerance: Bound on max |h − Σ| / max h. The remainder of a positive semidefinite kernel is positive
-            semidefinite, so its diagonal bounds all of it; the diagonal is what is controlled.
+def kernel_range(kernel: Kernel, dimension: int) -> tuple[float, float]:
+    """Smallest and largest value of h on points spread evenly over S^{d-1}.
 
     Raises:
-        ValueError: The tolerance is not reached with as many sections as sample points.
+        ValueError: h has a wrong shape, is not finite or not symmetric.
     """
-    dimension = len(matrix)
-    points = sample_points(dimension)
-    scale = math.exp(float(np.linalg.eigvalsh(matrix)[-1]))
-    pivots, factor, sections = _pivoted_cholesky(matrix, points, 0.01 * tolerance * scale)
-    covariance = sections.T @ sections / len(points)
-    _, rotation = np.linalg.eigh(covariance)
-    rotation = rotation[:, ::-1]
-    tails = np.cumsum(((sections @ rotation) ** 2)[:, ::-1], axis=1)[:, ::-1].max(axis=0)
-    rank = max(1, int(np.count_nonzero(tails > 0.5 * tolerance * scale)))
-    weights = solve_triangular(factor, rotation[:, :rank], lower=True, trans="T")
-    expansion = Expansion(matrix, pivots, weights, np.ones(rank), 0.0)
-    error = _measured_error(expansion, scale)
+    x = sample_points(dimension, _RANGE_SAMPLES)
+    h = np.asarray(kernel(x, x))
+    if h.shape != (len(x), len(x)):
+        raise ValueError(f"the kernel of {len(x)} and {len(x)} points has shape {h.shape}")
+    if not np.isfinite(h).all():
+        raise ValueError("the kernel is not finite")
+    if np.abs(h - h.T).max() > 1e-12 * np.abs(h).max():
+        raise ValueError("the kernel is not symmetric: h(x, y) = h(y, x) is needed")
+    opposite = _pairwise(kernel, x, -x)
+    return float(min(h.min(), opposite.min())), float(max(h.max(), opposite.max()))
+
+
+def expand(kernel: Kernel, dimension: int, tolerance: float, reference: float | None = None) -> Expansion:
+    """Expand a symmetric kernel on S^{d-1}. Pure: the same input gives the same bits.
+
+    Args:
+        kernel: h.
+        dimension: d.
+        tolerance: Bound on max |h − Σ| / reference. The remainder of a positive semidefinite kernel is positive
+            semidefinite, so its diagonal bounds all of it; the diagonal is what is controlled.
+        reference: What errors are relative to; None is max |h|. The logarithm of a mean field needs min h.
+
+    Raises:
+        ValueError: The tolerance is not reached.
+    """
+    if reference is None:
+        reference = max(map(abs, kernel_range(kernel, dimension)))
+    if reference == 0.0:  # h = 0
+        return Expansion(kernel, sample_points(dimension, 2)[:1], np.ones((1, 1)), np.ones(1), 0.0)
+    expansion = _positive(kernel, dimension, tolerance * reference)
+    if expansion is None:
+        expansion = _indefinite(kernel, dimension, tolerance * reference)
+    error = _measured_error(expansion, dimension) / reference
     if error > tolerance:
         raise ValueError(f"the attention kernel's expansion reaches {error:.1e}, not the tolerance {tolerance:.1e}")
-    return Expansion(matrix, pivots, weights, expansion.signs, error)
+    return replace(expansion, error=error)
 
 
-def sample_points(dimension: int) -> FloatArray:
+def sample_points(dimension: int, count: int | None = None) -> FloatArray:
     """Points spread evenly over S^{d-1}: equal angles, a Fibonacci lattice, or (d > 3) seeded random ones."""
-    count = _SAMPLES.get(dimension, _SAMPLES_BEYOND)
+    count = count or _SAMPLES.get(dimension, _SAMPLES_BEYOND)
     k: FloatArray = np.arange(count, dtype=np.float64)
     if dimension == 2:
         angle = 2 * math.pi / count * k
@@ -104,11 +121,33 @@ def _random_points(count: int, dimension: int, seed: int) -> FloatArray:
     return points
 
 
+def _pairwise(kernel: Kernel, x: FloatArray, y: FloatArray) -> FloatArray:
+    """h(x_n, y_n), shape (points,), by blocks."""
+    blocks = [np.diagonal(kernel(x[n : n + _BLOCK], y[n : n + _BLOCK])) for n in range(0, len(x), _BLOCK)]
+    return np.concatenate(blocks)
+
+
+def _positive(kernel: Kernel, dimension: int, threshold: float) -> Expansion | None:
+    """Expansion of a positive semidefinite kernel up to this absolute error; None if it is not one."""
+    points = sample_points(dimension)
+    found = _pivoted_cholesky(kernel, points, 0.01 * threshold)
+    if found is None:
+        return None
+    pivots, factor, sections = found
+    _, rotation = np.linalg.eigh(sections.T @ sections / len(points))
+    rotation = rotation[:, ::-1]
+    tails = np.cumsum(((sections @ rotation) ** 2)[:, ::-1], axis=1)[:, ::-1].max(axis=0)
+    rank = max(1, int(np.count_nonzero(tails > 0.5 * threshold)))
+    weights = solve_triangular(factor, rotation[:, :rank], lower=True, trans="T")
+    return Expansion(kernel, pivots, weights, np.ones(rank), 0.0)
+
+
 def _pivoted_cholesky(
-    matrix: FloatArray, points: FloatArray, threshold: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Greedy Nyström basis: pivots P, factor R with K(P,P) = R Rᵀ, and K(points,P) R⁻ᵀ."""
-    remainder = np.exp(np.einsum("nd,nd->n", points @ matrix, points))
+    kernel: Kernel, points: FloatArray, threshold: float
+) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+    """Greedy Nyström basis: pivots P, factor R with K(P,P) = R Rᵀ, and K(points,P) R⁻ᵀ; None if K is indefinite."""
+    remainder = _pairwise(kernel, points, points)
+    round_off = _ROUND_OFF * np.abs(remainder).max()
     chosen: list[int] = []
     sections = np.empty((len(points), 64))
     while remainder.max() > threshold:
@@ -118,23 +157,37 @@ def _pivoted_cholesky(
         count = len(chosen)
         if count == sections.shape[1]:
             sections = np.concatenate([sections, np.empty_like(sections)], axis=1)
-        column = exponential_kernel(matrix, points, points[pivot : pivot + 1])[:, 0]
+        column = kernel(points, points[pivot : pivot + 1])[:, 0]
         column -= sections[:, :count] @ sections[pivot, :count]
         if column[pivot] <= 0.0:
             raise ValueError("the attention kernel's expansion reaches round-off before the tolerance")
         column /= math.sqrt(column[pivot])
         sections[:, count] = column
         chosen.append(pivot)
-        remainder = np.maximum(remainder - column**2, 0.0)
+        remainder = remainder - column**2
+        if remainder.min() < -max(threshold, 100 * round_off):
+            return None
         remainder[pivot] = 0.0
+    if remainder.min() < -max(threshold, 100 * round_off) or not chosen:
+        return None
     sections = sections[:, : len(chosen)].copy()
     return points[chosen], np.tril(sections[chosen]), sections
 
 
-def _measured_error(expansion: Expansion, scale: float) -> float:
-    """Largest error on random pairs that took no part in the construction, relative to the kernel's maximum."""
-    dimension = len(expansion.matrix)
+def _indefinite(kernel: Kernel, dimension: int, threshold: float) -> Expansion:
+    """Expansion with signs, from the eigenvectors of the kernel's values on points spread evenly."""
+    points = sample_points(dimension, _SPECTRAL_SAMPLES)
+    values, vectors = np.linalg.eigh(kernel(points, points))
+    size = np.abs(values)
+    # A term's field is at most |λ| |u_r(x)|² ~ |λ|/n; below round-off of the largest, dividing by λ adds noise only.
+    kept = size > max(0.01 * threshold * len(points), _ROUND_OFF * size.max())
+    order = np.argsort(-size[kept])
+    weights = (vectors[:, kept] / np.sqrt(size[kept]))[:, order]
+    return Expansion(kernel, points, weights, np.sign(values[kept])[order], 0.0)
+
+
+def _measured_error(expansion: Expansion, dimension: int) -> float:
+    """Largest error on random pairs that took no part in the construction."""
     x, y = (_random_points(_CHECKED_PAIRS, dimension, seed) for seed in (2, 3))
-    exact = np.exp(np.einsum("nd,nd->n", x @ expansion.matrix, y))
     series = np.einsum("nr,nr->n", expansion.features(x) * expansion.signs, expansion.features(y))
-    return float(np.abs(series - exact).max() / scale)
+    return float(np.abs(series - _pairwise(expansion.kernel, x, y)).max())

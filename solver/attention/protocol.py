@@ -19,6 +19,10 @@ class Attention(Protocol):
     def rank(self) -> int:
         """Number of moments."""
 
+    @property
+    def has_energy(self) -> bool:
+        """Whether the untrained flow descends the free energy ε ∫ μ log μ − interaction energy."""
+
     def moments(self, mu: FloatArray) -> FloatArray:
         """c[μ], the same on every rank. Collective."""
 
@@ -34,8 +38,8 @@ class Attention(Protocol):
     def potential(self, c: FloatArray) -> FloatArray | None:
         """V at the local nodes, (labels, local nodes); None if the drift is no gradient."""
 
-    def energy(self, c: FloatArray) -> float | None:
-        """The attention part of the free energy; None if there is none."""
+    def interaction_energy(self, c: FloatArray) -> float:
+        """½ Σ_{ℓm} ρ_ℓ ρ_m ∬ h dμ_ℓ dμ_m."""
 
-    def dirac_energy(self) -> float | None:
-        """The attention part of the energy of the best Dirac on a vertex; None if there is none. Collective."""
+    def dirac_interaction_energy(self) -> float:
+        """The interaction energy of the best Dirac on a vertex. Collective."""

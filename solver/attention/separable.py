@@ -1,4 +1,4 @@
-"""Symmetric unnormalised attention, V[μ](x) = ∫ e^{⟨x,Ay⟩} dμ̄(y), through a separable expansion."""
+"""Symmetric unnormalised attention, V[μ](x) = ∫ h(x, y) dμ̄(y), through a separable expansion."""
 
 from __future__ import annotations
 
@@ -35,42 +35,61 @@ class SeparableAttention:
         """Number of terms of the expansion."""
         return len(self._signs)
 
+    @property
+    def has_energy(self) -> bool:
+        """The flow descends the free energy: δV(x)/δμ(y) = h(x, y) is symmetric."""
+        return True
+
     def moments(self, mu: FloatArray) -> FloatArray:
         """c_r = Σ_ℓ ρ_ℓ ∫ ψ_r dμ_ℓ, shape (rank,). Collective."""
         owned = self._space.owned
         mean_density = self._rho @ mu[:, :owned]
         return allreduce(self._space.comm, (self._mass * mean_density) @ self._psi[:owned])
 
+    def field(self, c: FloatArray) -> FloatArray:
+        """∫ h(x, y) dμ̄(y) = Σ_r s_r ψ_r(x) c_r, shape (local nodes,)."""
+        result: FloatArray = self._psi @ (self._signs * c)
+        return result
+
+    def node_potential(self, c: FloatArray) -> FloatArray:
+        """V, shape (local nodes,); this kernel ignores labels, so every label sees the same."""
+        return self.field(c)
+
+    def node_potential_vjp(self, c: FloatArray, V_bar: FloatArray) -> FloatArray:
+        """This rank's share of c̄ = s Ψᵀ V̄, shape (rank,)."""
+        result: FloatArray = self._signs * (V_bar @ self._psi)
+        return result
+
     def potential(self, c: FloatArray) -> FloatArray:
-        """V(x) = Σ_r s_r ψ_r(x) c_r; this kernel ignores labels, so every label sees the same."""
-        V = self._psi @ (self._signs * c)
+        """V for every label, (labels, local nodes)."""
+        V = self.node_potential(c)
         return np.broadcast_to(V, (len(self._rho), len(V)))
 
     def drift(self, c: FloatArray) -> FloatArray:
         """d_ij = V_j − V_i."""
-        V = self._psi @ (self._signs * c)
+        V = self.node_potential(c)
         i, j = self._space.edges.T
         d = V[j] - V[i]
         return np.broadcast_to(d, (len(self._rho), len(d)))
 
     def drift_vjp(self, c: FloatArray, d_bar: FloatArray) -> FloatArray:
-        """c̄ = s Ψᵀ V̄, with V̄ the edge sensitivities added up at their ends. Collective."""
+        """c̄, from V̄: the edge sensitivities added up at their ends. Collective."""
         i, j = self._space.edges.T
         total = d_bar.sum(axis=0)
         nodes = len(self._space.x)
         V_bar = np.bincount(j, total, minlength=nodes) - np.bincount(i, total, minlength=nodes)
-        return self._signs * allreduce(self._space.comm, V_bar @ self._psi)
+        return allreduce(self._space.comm, self.node_potential_vjp(c, V_bar))
 
     def moments_vjp(self, c_bar: FloatArray) -> FloatArray:
         """μ̄_ℓ = ρ_ℓ M Ψ c̄ (owned entries valid)."""
         return self._rho[:, None] * (self._space.mass * (self._psi @ c_bar))
 
-    def energy(self, c: FloatArray) -> float:
-        """−½ Σ_{ℓm} ρ_ℓ ρ_m ∬ h dμ_ℓ dμ_m = −½ Σ_r s_r c_r²."""
-        return -0.5 * float(np.sum(self._signs * c**2))
+    def interaction_energy(self, c: FloatArray) -> float:
+        """½ Σ_{ℓm} ρ_ℓ ρ_m ∬ h dμ_ℓ dμ_m = ½ Σ_r s_r c_r²."""
+        return 0.5 * float(np.sum(self._signs * c**2))
 
-    def dirac_energy(self) -> float:
-        """−½ max_i h(x_i, x_i) over the vertices. Collective."""
+    def dirac_interaction_energy(self) -> float:
+        """½ max_i h(x_i, x_i) over the vertices. Collective."""
         owned = self._psi[: self._space.owned]
         best = float((owned**2 @ self._signs).max(initial=-np.inf))
-        return -0.5 * float(allreduce(self._space.comm, best, MPI.MAX))
+        return 0.5 * float(allreduce(self._space.comm, best, MPI.MAX))

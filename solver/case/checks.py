@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from solver.case.schema import DIMENSIONS, Case
+from solver.case.factories import FACTORY_KEYS, is_factory, missing_factory
+from solver.case.schema import DIMENSIONS, OWN, SELECTORS, Case
 
-__all__ = ["check_case", "largest_kappa"]
+__all__ = ["check_case", "largest_kappa", "unused_keys"]
 
 _MAX_STEPS = 1_000_000
 _MIN_H = {"circle": 1e-5, "sphere": 2e-3}
@@ -17,7 +18,33 @@ _MIN_H = {"circle": 1e-5, "sphere": 2e-3}
 
 def check_case(case: Case) -> list[tuple[str, str]]:
     """(key, message) for every mistake that one key alone does not show."""
-    return [*_geometry(case), *_lengths(case), *_kappa(case), *_depth(case), *_files(case)]
+    misplaced = [(key, text) for key, text, chosen in unused_keys(case) if not chosen]
+    return [*misplaced, *_geometry(case), *_lengths(case), *_mixture(case), *_kappa(case), *_depth(case), *_files(case)]
+
+
+def unused_keys(case: Case) -> list[tuple[str, str, bool]]:
+    """Keys that were set but mean nothing with the alternative chosen in their section.
+
+    Returns:
+        Key, message, and whether the alternative was chosen in so many words; if not, the key is a mistake.
+    """
+    found = []
+    for section, selector in SELECTORS.items():
+        table = getattr(case, section)
+        value = getattr(table, selector)
+        kind = OWN if is_factory(value) else value
+        for key, info in type(table).model_fields.items():
+            only = info.json_schema_extra["only"] if isinstance(info.json_schema_extra, dict) else []
+            if only and kind not in only and key in table.model_fields_set and getattr(table, key) != info.default:
+                belongs = " or ".join(f"{selector} = {name!r}" for name in only)
+                found.append(
+                    (
+                        f"{section}.{key}",
+                        f"belongs to {belongs}; here {selector} = {value!r}",
+                        selector in table.model_fields_set,
+                    )
+                )
+    return found
 
 
 def largest_kappa(h: float) -> float:
@@ -48,40 +75,65 @@ def _geometry(case: Case) -> Iterator[tuple[str, str]]:
 
 def _lengths(case: Case) -> Iterator[tuple[str, str]]:
     attention, d = case.attention, DIMENSIONS[case.geometry.manifold]
-    if (attention.eigenvalues is None) == (attention.matrix is None):
+    given = (attention.eigenvalues is not None) + (attention.matrix is not None)
+    if given > 1 or (given == 0 and not is_factory(attention.kernel)):
         yield "attention.eigenvalues", f"give either eigenvalues ({d} numbers) or matrix ({d} × {d})"
     vectors = {
         "attention.eigenvalues": attention.eigenvalues,
         "attention.matrix": attention.matrix,
         "initial.mean": case.initial.mean,
         "objective.target": case.objective.target,
+        "objective.mean": case.objective.mean,
     }
     for name, value in vectors.items():
         if value is not None and len(value) != d:
             what = "rows" if name.endswith("matrix") else "numbers"
             yield name, f"has {len(value)} {what}: {d} on the {case.geometry.manifold}"
+    wrong = next((len(mean) for mean in case.initial.means or () if len(mean) != d), None)
+    if wrong is not None:
+        yield "initial.means", f"has a mean of {wrong} numbers: {d} each on the {case.geometry.manifold}"
+
+
+def _mixture(case: Case) -> Iterator[tuple[str, str]]:
+    initial = case.initial
+    if initial.law == "file" and initial.file is None:
+        yield "initial.file", "missing, required with law = 'file': path of a .npz or .csv file"
+    if initial.law != "mixture":
+        return
+    count = len(initial.means or ())
+    if count == 0:
+        yield "initial.means", "missing, required with law = 'mixture': a list of directions"
+        return
+    if initial.kappas is None:
+        yield (
+            "initial.kappas",
+            f"missing, required with law = 'mixture': {count} numbers ≥ 0, one for each of the means",
+        )
+    for key in ("kappas", "weights"):
+        values = getattr(initial, key)
+        if values is not None and len(values) != count:
+            yield f"initial.{key}", f"has {len(values)} numbers: {count}, one for each of the means"
+    if min(initial.kappas or (0.0,)) < 0:
+        yield "initial.kappas", f"{list(initial.kappas or ())} is not allowed: numbers ≥ 0"
 
 
 def _kappa(case: Case) -> Iterator[tuple[str, str]]:
+    key, kappa = case.sharpest_kappa
     for name, h in _edge_lengths(case):
         limit = largest_kappa(h)
-        if case.initial.kappa > limit:
-            yield "initial.kappa", f"{case.initial.kappa:g} is too sharp for {name} = {h:g}: at most {limit:.4g}"
+        if kappa > limit:
+            yield key, f"{kappa:g} is too sharp for {name} = {h:g}: at most {limit:.4g}"
             return
 
 
 def _depth(case: Case) -> Iterator[tuple[str, str]]:
     depth = case.depth
     if depth.grid == "uniform":
-        for key in sorted({"first_step", "layer", "growth"} & depth.model_fields_set):
-            yield f"depth.{key}", "belongs to grid = 'graded'; a uniform grid has steps"
         if depth.steps is None:
             yield "depth.steps", "missing, required with grid = 'uniform': an integer ≥ 1"
         elif depth.steps > _MAX_STEPS:
             yield "depth.steps", f"{depth.steps} is not allowed: at most {_MAX_STEPS}"
         return
-    if depth.steps is not None:
-        yield "depth.steps", "belongs to grid = 'uniform'; a graded grid has first_step, layer and growth"
     fine = 2 * min(depth.layer, 0.5 * depth.T) / depth.first_step
     rest = max(depth.T - 2 * depth.layer, 0.0) / depth.first_step
     grown = rest if depth.growth == 1 else 2 * math.log1p(0.5 * rest * (depth.growth - 1)) / math.log(depth.growth)
@@ -90,7 +142,18 @@ def _depth(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _files(case: Case) -> Iterator[tuple[str, str]]:
-    if case.geometry.file is not None and not case.geometry.file.is_file():
-        yield "geometry.file", f"there is no file {case.geometry.file}"
+    files = {
+        "geometry.file": case.geometry.file,
+        "initial.file": case.initial.file,
+        "objective.file": case.objective.file,
+    }
+    for name, path in files.items():
+        if path is not None and not path.is_file():
+            yield name, f"there is no file {path}"
     if case.optimizer.start != "zero" and not Path(case.optimizer.start).is_file():
         yield "optimizer.start", f"there is no file {case.optimizer.start}: 'zero' or the path of a control.npz"
+    for section, key in FACTORY_KEYS:
+        value = getattr(getattr(case, section), key)
+        wrong = missing_factory(value) if is_factory(value) else None
+        if wrong is not None:
+            yield f"{section}.{key}", wrong

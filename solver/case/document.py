@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from solver.case.schema import Case
+from solver.case.schema import SELECTORS, Case
 
 __all__ = ["markdown"]
 
@@ -32,7 +32,11 @@ def markdown() -> str:
     for name, info in Case.model_fields.items():
         model = _model(info)
         if model is not None:
-            parts += [f"## [{name}]", f"{(model.__doc__ or '').strip()}", _table(model.model_fields)]
+            parts += [
+                f"## [{name}]",
+                f"{(model.__doc__ or '').strip()}",
+                _table(model.model_fields, SELECTORS.get(name)),
+            ]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -41,11 +45,14 @@ def _model(info: FieldInfo) -> type[BaseModel] | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
-def _table(fields: dict[str, FieldInfo]) -> str:
+def _table(fields: dict[str, FieldInfo], selector: str | None = None) -> str:
     rows = ["| key | meaning | allowed | unit | default |", "|---|---|---|---|---|"]
     for name, info in fields.items():
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-        cells = [f"`{name}`", str(info.description), str(extra.get("allowed", "")), str(extra.get("unit", ""))]
+        only = extra.get("only")
+        condition = f"{selector} = {', '.join(map(str, only))}: " if isinstance(only, list) and only else ""
+        meaning = f"{condition}{info.description}"
+        cells = [f"`{name}`", meaning, str(extra.get("allowed", "")), str(extra.get("unit", ""))]
         rows.append(f"| {' | '.join(cells)} | {_default(info)} |")
     return "\n".join(rows)
 

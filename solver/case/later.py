@@ -9,17 +9,12 @@ __all__ = ["not_yet"]
 _SECTIONS = {"auxiliary", "sweep", "particles"}
 _KEYS = {
     "geometry": {"adapt", "tolerance", "max_nodes", "dimension"},
-    "initial": {"means", "kappas", "weights", "perturbation", "seed"},
-    "objective": {"candidates", "kappa", "mean", "temperature", "readout", "histogram", "seed", "file"},
     "optimizer": {"step", "relaxation", "anderson"},
     "output": {"memory"},
 }
 _VALUES: dict[tuple[str, str], set[object]] = {
     ("geometry", "manifold"): {"hypersphere"},
-    ("attention", "normalized"): {True},
-    ("initial", "law"): {"uniform", "mixture"},
     ("depth", "grid"): {"adaptive"},
-    ("objective", "loss"): {"bag_of_words"},
     ("optimizer", "method"): {"sweep", "gradient", "newton"},
     ("optimizer", "start"): {"steer"},
 }
@@ -38,6 +33,4 @@ def not_yet(raw: Json) -> list[tuple[str, str]]:
                 elif isinstance(value, str | bool) and value in _VALUES.get((section, key), ()):
                     shown = str(value).lower() if isinstance(value, bool) else repr(value)
                     found.append((f"{section}.{key}", f"{shown} is not available yet in this version"))
-                elif (section, key) == ("objective", "loss") and isinstance(value, str) and ":" in value:
-                    found.append((f"{section}.{key}", f"{value!r}: losses of your own are not available yet"))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from solver.case.checks import check_case
+from solver.case.checks import check_case, unused_keys
+from solver.case.factories import resolve_factories
 from solver.case.later import not_yet
 from solver.case.schema import Case
 from solver.types import Json
@@ -26,11 +28,21 @@ _NEED_MANIFOLD = {
     "attention.eigenvalues",
     "attention.matrix",
     "initial.mean",
+    "initial.means",
     "initial.kappa",
+    "initial.kappas",
     "objective.target",
+    "objective.mean",
 }
 
-
+_PATHS = (
+    ("geometry", "file"),
+    ("initial", "file"),
+    ("objective", "file"),
+    ("output", "directory"),
+    ("optimizer", "start"),
+)
+_LOG = logging.getLogger("turnpike")  # solver.log would start MPI
 _SHOWN = 80  # characters of a wrong value in its message
 
 
@@ -70,6 +82,7 @@ def load_case(path: str | Path, overrides: Mapping[str, Any] | None = None) -> C
     raw = _read(path)
     _resolve_paths(raw, path.resolve().parent)
     errors = _apply_overrides(raw, overrides or {})
+    resolve_factories(raw, path.resolve().parent)
     case, messages = _validate(raw)
     errors += messages
     if errors or case is None:
@@ -110,7 +123,7 @@ def _read(path: Path) -> Json:
 
 def _resolve_paths(raw: Json, folder: Path) -> None:
     """Make the relative paths of a case absolute, in place."""
-    for section, key in (("geometry", "file"), ("output", "directory"), ("optimizer", "start")):
+    for section, key in _PATHS:
         table = raw.get(section)
         value = table.get(key) if isinstance(table, dict) else None
         if isinstance(value, str) and not (key == "start" and value in {"zero", "steer"}):
@@ -222,17 +235,32 @@ def _allowed(model: type[BaseModel] | None, field: str) -> str:
 
 
 def _with_defaults(case: Case, stem: str) -> Case:
-    """Fill in the defaults that depend on other keys or on the file's name."""
-    geometry = case.geometry
+    """Fill in the defaults that depend on other keys or on the file's name; reset keys that mean nothing here."""
+    for name, text, _ in unused_keys(case):
+        _LOG.warning("%s is not used: it %s", name, text)
+        section, _, key = name.partition(".")
+        table = getattr(case, section)
+        default = type(table).model_fields[key].default
+        case = case.model_copy(update={section: table.model_copy(update={key: default})})
+    geometry, initial, objective = case.geometry, case.initial, case.objective
     if geometry.file is None and geometry.h is None:
         geometry = geometry.model_copy(update={"h": 0.1 if geometry.manifold == "sphere" else 0.02})
+    if initial.law == "von_mises_fisher":
+        initial = initial.model_copy(update={"mean": case.initial_mean})
+    if initial.law == "mixture":
+        means, _, weights = case.mixture
+        initial = initial.model_copy(update={"means": means, "weights": weights})
+    if objective.loss == "align":
+        objective = objective.model_copy(update={"target": case.target})
+    if objective.loss == "bag_of_words":
+        objective = objective.model_copy(update={"mean": case.candidates_mean})
     directory = case.output.directory or Path.cwd() / "results" / stem
     return case.model_copy(
         update={
             "title": case.title or stem,
             "geometry": geometry,
-            "initial": case.initial.model_copy(update={"mean": case.initial_mean}),
-            "objective": case.objective.model_copy(update={"target": case.target}),
+            "initial": initial,
+            "objective": objective,
             "output": case.output.model_copy(update={"directory": directory}),
         }
     )

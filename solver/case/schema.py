@@ -9,8 +9,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, Strict
 
-__all__ = ["DIMENSIONS", "Case"]
+from solver.case.factories import is_factory
 
+__all__ = ["DIMENSIONS", "SELECTORS", "Case"]
+
+SELECTORS = {"attention": "kernel", "ffn": "activation", "initial": "law", "depth": "grid", "objective": "loss"}
+OWN = "module:factory"
 DIMENSIONS = {"circle": 2, "sphere": 3}
 MAX_EIGENVALUE = 50.0
 
@@ -20,9 +24,13 @@ Flag = Annotated[bool, Strict()]
 Vector = tuple[Real, ...]
 
 
-def _key(default: Any, allowed: str, meaning: str, unit: str = "", **limits: Any) -> Any:
-    """A field with its documentation: what is allowed, what it means, in which unit."""
-    return Field(default, description=meaning, json_schema_extra={"allowed": allowed, "unit": unit}, **limits)
+def _key(default: Any, allowed: str, meaning: str, unit: str = "", only: tuple[str, ...] = (), **limits: Any) -> Any:
+    """A field with its documentation: what is allowed, what it means, in which unit.
+
+    `only` lists the values of its section's selector (`SELECTORS`) with which the key means anything.
+    """
+    extra: dict[str, Any] = {"allowed": allowed, "unit": unit, "only": list(only)}
+    return Field(default, description=meaning, json_schema_extra=extra, **limits)
 
 
 def _spectrum(values: Vector) -> Vector:
@@ -53,7 +61,25 @@ def _direction(vector: Vector) -> Vector:
     return vector
 
 
+def _shares(weights: Vector) -> Vector:
+    if weights and (min(weights) < 0 or sum(weights) <= 0):
+        raise ValueError(f"{list(weights)} is not allowed: numbers ≥ 0, not all zero")
+    return weights
+
+
+def _one_of(*names: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if value in names or is_factory(value):
+            return value
+        raise ValueError(f"{value!r} is not allowed: {', '.join(map(repr, names))} or 'module:factory'")
+
+    return AfterValidator(check)
+
+
 Direction = Annotated[Vector, AfterValidator(_direction)]
+Shares = Annotated[Vector, AfterValidator(_shares)]
+Parameters = dict[str, Any]
+_WORDS = ("bag_of_words",)
 
 
 class _Section(BaseModel):
@@ -75,8 +101,12 @@ class Geometry(_Section):
 
 
 class Attention(_Section):
-    """The attention kernel e^{⟨x,Ay⟩}."""
+    """The attention kernel h, by default e^{⟨x,Ay⟩}."""
 
+    kernel: Annotated[str, _one_of("exponential")] = _key(
+        "exponential", "'exponential' or 'module:factory'", "kernel; a factory of yours returns h(x, y)"
+    )
+    parameters: Parameters | None = _key(None, "a table", "keyword arguments of your kernel's factory", only=(OWN,))
     eigenvalues: Annotated[Vector, AfterValidator(_spectrum)] | None = _key(
         None, "d numbers between 0 and 50 (or give matrix)", "diagonal of A"
     )
@@ -98,9 +128,12 @@ class Noise(_Section):
 class Ffn(_Section):
     """The features σ of the trained drift W σ(x)."""
 
-    activation: Literal["identity", "tanh", "relu", "gelu"] = _key(
-        "identity", "'identity', 'tanh', 'relu' or 'gelu'", "activation of the features"
+    activation: Annotated[str, _one_of("identity", "tanh", "relu", "gelu")] = _key(
+        "identity",
+        "'identity', 'tanh', 'relu', 'gelu' or 'module:factory'",
+        "activation of the features; a factory of yours returns a function of arrays",
     )
+    parameters: Parameters | None = _key(None, "a table", "keyword arguments of your activation's factory", only=(OWN,))
     bias: Flag = _key(False, "true or false", "append the constant feature 1")
     width: Integer = _key(0, "an integer ≥ 0", "number of random features act(Ux + b); 0: act(x)", ge=0, le=4096)
     seed: Integer = _key(0, "an integer ≥ 0", "seed of the random features", ge=0)
@@ -109,9 +142,38 @@ class Ffn(_Section):
 class Initial(_Section):
     """The law of the tokens at depth 0."""
 
-    law: Literal["von_mises_fisher"] = _key("von_mises_fisher", "'von_mises_fisher'", "initial law")
-    mean: Direction | None = _key(None, "d numbers, not all zero", "mean direction, normalised (default (e₁+e₂)/√2)")
-    kappa: Real = _key(3.0, "a number ≥ 0 that the mesh can carry, κ ≤ 1/h²", "concentration κ", ge=0)
+    law: Literal["von_mises_fisher", "uniform", "mixture", "file"] = _key(
+        "von_mises_fisher", "'von_mises_fisher', 'uniform', 'mixture' or 'file'", "initial law"
+    )
+    mean: Direction | None = _key(
+        None, "d numbers, not all zero", "mean direction, normalised (default (e₁+e₂)/√2)", only=("von_mises_fisher",)
+    )
+    kappa: Real = _key(
+        3.0,
+        "a number ≥ 0 that the mesh can carry, κ ≤ 1/h²",
+        "concentration κ; of a file: of the bump about each point",
+        only=("von_mises_fisher", "file"),
+        ge=0,
+    )
+    means: tuple[Direction, ...] | None = _key(
+        None, "a list of directions", "mean directions, normalised", only=("mixture",)
+    )
+    kappas: Vector | None = _key(
+        None, "a number ≥ 0 that the mesh can carry for each of the means", "concentrations", only=("mixture",)
+    )
+    weights: Shares | None = _key(
+        None, "a number ≥ 0 for each of the means", "shares (default equal)", only=("mixture",)
+    )
+    file: Path | None = _key(
+        None,
+        "path of a .npz or .csv file with points and a column 'density' or 'weight'",
+        "nodal values on any mesh, or points with weights; relative to the case file",
+        only=("file",),
+    )
+    perturbation: Real = _key(
+        0.0, "a number from 0 up to 0.99", "relative size of a smooth random perturbation of the density", ge=0, le=0.99
+    )
+    seed: Integer = _key(0, "an integer ≥ 0", "seed of the perturbation", ge=0)
 
 
 class Depth(_Section):
@@ -119,18 +181,41 @@ class Depth(_Section):
 
     T: Real = _key(..., "a number above 0 (1e-9 to 1e9)", "depth of the network", "depth", ge=1e-9, le=1e9)
     grid: Literal["graded", "uniform"] = _key("graded", "'graded' or 'uniform'", "kind of depth grid")
-    first_step: Real = _key(0.05, "a number above 0", "step over the first and last `layer` (graded)", "depth", gt=0)
-    layer: Real = _key(4.0, "a number ≥ 0", "depth of the finely resolved ends (graded)", "depth", ge=0)
-    growth: Real = _key(1.3, "a number between 1 and 10", "growth of steps towards the middle (graded)", ge=1, le=10)
-    steps: Integer | None = _key(None, "an integer ≥ 1", "number of equal steps (uniform)", ge=1)
+    first_step: Real = _key(
+        0.05, "a number above 0", "step over the first and last `layer`", "depth", ("graded",), gt=0
+    )
+    layer: Real = _key(4.0, "a number ≥ 0", "depth of the finely resolved ends", "depth", ("graded",), ge=0)
+    growth: Real = _key(
+        1.3, "a number between 1 and 10", "growth of steps towards the middle", only=("graded",), ge=1, le=10
+    )
+    steps: Integer | None = _key(None, "an integer ≥ 1", "number of equal steps", only=("uniform",), ge=1)
     scheme: Literal["mprk2", "euler"] = _key("mprk2", "'mprk2' or 'euler'", "depth step")
 
 
 class Objective(_Section):
     """What training minimises: loss(μ̄_T) + (λ_reg/2) ∫‖W‖² dt."""
 
-    loss: Literal["align"] = _key("align", "'align'", "terminal loss")
-    target: Direction | None = _key(None, "d numbers, not all zero", "align: direction, normalised (default e₂)")
+    loss: Annotated[str, _one_of("align", "bag_of_words")] = _key(
+        "align", "'align', 'bag_of_words' or 'module:factory'", "terminal loss"
+    )
+    parameters: Parameters | None = _key(None, "a table", "keyword arguments of your loss's factory", only=(OWN,))
+    target: Direction | None = _key(
+        None, "d numbers, not all zero", "direction, normalised (default e₂)", only=("align",)
+    )
+    candidates: Integer = _key(8, "an integer ≥ 1", "number K of candidate vectors c_k", only=_WORDS, ge=1, le=100_000)
+    kappa: Real = _key(5.0, "a number ≥ 0", "concentration of their von Mises–Fisher law", only=_WORDS, ge=0, le=1e8)
+    mean: Direction | None = _key(None, "d numbers, not all zero", "its mean, normalised (default e₁)", only=_WORDS)
+    seed: Integer = _key(0, "an integer ≥ 0", "seed of the candidates", only=_WORDS, ge=0)
+    file: Path | None = _key(
+        None, "path of a .npz or .csv file of points", "candidates, instead of drawing them", only=_WORDS
+    )
+    temperature: Real = _key(1.0, "a number between 0.01 and 1e6", "τ of the softmax", only=_WORDS, ge=0.01, le=1e6)
+    readout: Literal["token", "pooled"] = _key(
+        "token", "'token' or 'pooled'", "softmax of every token, or of the mean token", only=_WORDS
+    )
+    histogram: Shares | None = _key(
+        None, "K numbers ≥ 0, not all zero", "target shares q, normalised (default uniform)", only=_WORDS
+    )
     regularization: Real = _key(0.01, "a number ≥ 0", "λ_reg", ge=0)
 
 
@@ -190,6 +275,24 @@ class Case(_Section):
     def initial_mean(self) -> Vector:
         """Unit mean direction of the initial law."""
         return _unit(self.initial.mean or (1.0, 1.0, 0.0)[: self.dimension])
+
+    @property
+    def mixture(self) -> tuple[tuple[Vector, ...], Vector, Vector]:
+        """Unit means, concentrations and shares of a mixture."""
+        means = tuple(map(_unit, self.initial.means or ()))
+        return means, self.initial.kappas or (), self.initial.weights or (1.0,) * len(means)
+
+    @property
+    def sharpest_kappa(self) -> tuple[str, float]:
+        """Key and value of the largest concentration of the initial law (0 where it has none)."""
+        if self.initial.law == "mixture":
+            return "initial.kappas", max(self.initial.kappas or (0.0,))
+        return "initial.kappa", self.initial.kappa if self.initial.law in {"von_mises_fisher", "file"} else 0.0
+
+    @property
+    def candidates_mean(self) -> Vector:
+        """Unit mean direction of the candidates."""
+        return _unit(self.objective.mean or (1.0, 0.0, 0.0)[: self.dimension])
 
     @property
     def target(self) -> Vector:

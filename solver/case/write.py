@@ -10,15 +10,10 @@ from solver.case.schema import Case
 
 __all__ = ["dump_case"]
 
-_GRADED = {"first_step", "layer", "growth"}
-
 
 def dump_case(case: Case) -> str:
     """TOML text of a resolved case. Keys without a value (alternatives not taken) are left out."""
-    tables = case.model_dump(mode="json", exclude_none=True)
-    if case.depth.grid == "uniform":
-        tables["depth"] = {key: value for key, value in tables["depth"].items() if key not in _GRADED}
-    return tomli_w.dumps(_lists(tables))
+    return tomli_w.dumps(_lists(case.model_dump(mode="json", exclude_none=True)))
 
 
 def _lists(value: Any) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from solver.types import FloatArray
 
-__all__ = ["Loss"]
+__all__ = ["Loss", "Reading"]
 
 
 class Loss(Protocol):
@@ -23,3 +23,11 @@ class Loss(Protocol):
 
     def derivative(self, S: FloatArray) -> FloatArray:
         """f′(S), shape (k,)."""
+
+
+@runtime_checkable
+class Reading(Protocol):
+    """A loss that has more to say along depth than its value: further columns of trajectory.csv."""
+
+    def readings(self, S: FloatArray, mean: FloatArray) -> dict[str, float]:
+        """Named numbers from the averages S (k,) and the mean token ∫x dμ̄ (d,)."""

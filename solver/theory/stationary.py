@@ -46,10 +46,10 @@ def free_energy(
     space: Space, attention: Attention, label_weights: FloatArray, epsilon: float, mu: FloatArray
 ) -> float | None:
     """E(μ) = ε Σ ρ_ℓ ∫ μ_ℓ log μ_ℓ − ½ Σ ρ_ℓ ρ_m ∬ h dμ_ℓ dμ_m; None where there is none. Collective."""
-    interaction = attention.energy(attention.moments(mu))
-    if interaction is None:
+    if not attention.has_energy:
         return None
-    return epsilon * float(label_weights @ entropy(space, mu)) + interaction
+    interaction = attention.interaction_energy(attention.moments(mu))
+    return epsilon * float(label_weights @ entropy(space, mu)) - interaction
 
 
 def gibbs_density(space: Space, potential: FloatArray, epsilon: float) -> FloatArray:

@@ -26,7 +26,7 @@ def write_run(folder: Path, escaped: bool = True) -> Path:
     rows = [",".join(columns), *(",".join(map(repr, map(float, row))) for row in zip(*columns.values(), strict=True))]
     (folder / "trajectory.csv").write_text("\n".join(rows) + "\n")
     (folder / "history.csv").write_text("nodes,iteration,J\n10,0,1.0\n10,1,0.5\n")
-    phases = {"initial_width": 1.8, "plateau_width": 36.8, "final_width": 1.4, "escaped": escaped}
+    phases = {"initial_width": 1.8, "plateau_width": 36.8, "final_width": 1.4, "clustered": True, "escaped": escaped}
     (folder / "summary.json").write_text(json.dumps({"case": "by formula", "phases": phases}))
     np.savez(folder / "control.npz", t=t, W=W)
     return folder

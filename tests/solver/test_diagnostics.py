@@ -10,6 +10,7 @@ import pytest
 from scipy.special import i0, i1
 
 from solver.attention.expansion import expand
+from solver.attention.kernels import ExponentialKernel
 from solver.attention.separable import SeparableAttention
 from solver.diagnostics import adjoint_norm, diagnose
 from solver.initial import von_mises_fisher
@@ -21,7 +22,9 @@ ONE = np.ones(1)
 
 
 def _attention(space: Space, rho: np.ndarray) -> SeparableAttention:
-    return SeparableAttention(space, expand(np.diag([1.0, 0.65, 0.3][: space.dimension]), 1e-10), rho)
+    return SeparableAttention(
+        space, expand(ExponentialKernel(np.diag([1.0, 0.65, 0.3][: space.dimension])), space.dimension, 1e-10), rho
+    )
 
 
 def _law(space: Space, angle: float, kappa: float) -> np.ndarray:
@@ -54,7 +57,7 @@ def test_energies(make_space: MakeSpace) -> None:
     attention, mu = _attention(space, ONE), _law(space, 0.5, 3.0)
     found = diagnose(space, attention, ONE, 0.07, [mu])
     assert found.energy[0] == pytest.approx(free_energy(space, attention, ONE, 0.07, mu), rel=1e-13)
-    assert found.interaction_energy[0] == pytest.approx(-float(attention.energy(attention.moments(mu))), rel=1e-13)
+    assert found.interaction_energy[0] == pytest.approx(attention.interaction_energy(attention.moments(mu)), rel=1e-13)
     assert found.interaction_energy[0] > 0
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from solver.attention.expansion import expand, exponential_kernel
+from solver.attention.expansion import expand
+from solver.attention.kernels import ExponentialKernel
 from solver.attention.separable import SeparableAttention
 from solver.parallel import allreduce
 from solver.space import Space
@@ -24,7 +25,7 @@ RHO = np.array([0.3, 0.7])
 
 
 def _attention(space: Space, manifold: str) -> SeparableAttention:
-    return SeparableAttention(space, expand(MATRICES[manifold], 1e-10), RHO)
+    return SeparableAttention(space, expand(ExponentialKernel(MATRICES[manifold]), space.dimension, 1e-10), RHO)
 
 
 def _densities(space: Space) -> np.ndarray:
@@ -37,7 +38,7 @@ def _potential_of(space: Space, manifold: str, mu: np.ndarray) -> np.ndarray:
     owned = space.owned
     parts = space.comm.allgather((space.x[:owned], space.mass[:owned] * (RHO @ mu[:, :owned])))
     y, weights = (np.concatenate([part[k] for part in parts]) for k in range(2))
-    return exponential_kernel(MATRICES[manifold], space.x, y) @ weights
+    return ExponentialKernel(MATRICES[manifold])(space.x, y) @ weights
 
 
 @pytest.mark.parametrize("manifold", ["circle", "sphere"])
@@ -57,12 +58,12 @@ def test_potential_and_drift_equal_the_dense_kernels(manifold: str, make_space: 
 
 
 @pytest.mark.parametrize("manifold", ["circle", "sphere"])
-def test_energy_is_minus_half_the_double_sum(manifold: str, make_space: MakeSpace) -> None:
+def test_interaction_energy_is_half_the_double_sum(manifold: str, make_space: MakeSpace) -> None:
     """Catches a wrong sign or a missing ½ in the interaction energy."""
     space = make_space(manifold, SIZES[manifold])
     attention, mu = _attention(space, manifold), _densities(space)
     double = float(space.integrate((RHO @ mu) * _potential_of(space, manifold, mu)))
-    assert attention.energy(attention.moments(mu)) == pytest.approx(-0.5 * double, rel=1e-9)
+    assert attention.interaction_energy(attention.moments(mu)) == pytest.approx(0.5 * double, rel=1e-9)
 
 
 def test_moments_are_the_same_on_every_rank(make_space: MakeSpace) -> None:
@@ -105,18 +106,18 @@ def test_drift_vjp_is_the_transpose(manifold: str, make_space: MakeSpace) -> Non
 
 
 @pytest.mark.parametrize("manifold", ["circle", "sphere"])
-def test_dirac_energy_is_the_best_vertex(manifold: str, make_space: MakeSpace) -> None:
+def test_dirac_interaction_energy_is_the_best_vertex(manifold: str, make_space: MakeSpace) -> None:
     """Catches a minimum taken over one rank's vertices, and a wrong factor: −½ max_i e^{⟨x_i,Ax_i⟩}."""
     space = make_space(manifold, SIZES[manifold])
     attention = _attention(space, manifold)
     best = np.exp(np.einsum("ni,ij,nj->n", space.x, MATRICES[manifold], space.x)).max(initial=0.0)
     best = max(space.comm.allgather(float(best)))
-    assert attention.dirac_energy() == pytest.approx(-0.5 * best, rel=1e-9)
+    assert attention.dirac_interaction_energy() == pytest.approx(0.5 * best, rel=1e-9)
 
 
 def test_uniform_density_of_an_isotropic_kernel_has_no_drift(make_space: MakeSpace) -> None:
     """Catches a potential that is not constant by symmetry on the equally spaced circle."""
     space = make_space("circle", 0.1)
-    attention = SeparableAttention(space, expand(1.3 * np.eye(2), 1e-10), np.ones(1))
+    attention = SeparableAttention(space, expand(ExponentialKernel(1.3 * np.eye(2)), 2, 1e-10), np.ones(1))
     mu = np.ones((1, len(space.x)))
     assert np.abs(attention.drift(attention.moments(mu))).max(initial=0.0) <= 1e-8

@@ -79,11 +79,37 @@ def test_file_and_h_exclude_each_other(tmp_path: Path, write: Write) -> None:
 
 
 @pytest.mark.parametrize("key", ["first_step", "layer", "growth"])
-def test_graded_keys_on_a_uniform_grid(key: str, write: Write) -> None:
-    """Catches a first_step that has no effect, without a word."""
-    lines = error_lines(write(GOOD), {"depth.grid": "uniform", "depth.steps": 4, f"depth.{key}": 1.0})
-    assert len(lines) == 1
-    assert lines[0].startswith(f"some.toml: depth.{key}: belongs to grid = 'graded'")
+def test_key_of_another_alternative_is_said_to_be_unused(
+    key: str, write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Catches a first_step that has no effect, without a word; and an error for `--set depth.grid=uniform` on a case
+    that has one.
+    """
+    with caplog.at_level("WARNING", logger="turnpike"):
+        case = load_case(write(GOOD), {"depth.grid": "uniform", "depth.steps": 4, f"depth.{key}": 2.0})
+    assert [record.getMessage() for record in caplog.records] == [
+        f"depth.{key} is not used: it belongs to grid = 'graded'; here grid = 'uniform'"
+    ]
+    assert getattr(case.depth, key) == type(case.depth).model_fields[key].default
+
+
+MISPLACED: list[tuple[str, Any, str]] = [
+    ("depth.steps", 4, "grid = 'uniform'; here grid = 'graded'"),
+    ("initial.means", [[1.0, 0.0, 0.0]], "law = 'mixture'; here law = 'von_mises_fisher'"),
+    ("initial.file", "points.csv", "law = 'file'; here"),
+    ("objective.candidates", 9, "loss = 'bag_of_words'; here loss = 'align'"),
+    ("objective.histogram", [1.0, 2.0], "loss = 'bag_of_words'"),
+    ("objective.parameters", {"a": 1}, "loss = 'module:factory'"),
+    ("attention.parameters", {"a": 1}, "kernel = 'module:factory'"),
+    ("ffn.parameters", {"a": 1}, "activation = 'module:factory'"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "belongs"), MISPLACED, ids=[key for key, _, _ in MISPLACED])
+def test_key_of_an_alternative_that_was_not_chosen(key: str, value: Any, belongs: str, write: Write) -> None:
+    """Catches keys that would do nothing because the key they belong to was forgotten: there is no choice to read."""
+    line = error_lines(write(GOOD), {key: value})[0]
+    assert line.startswith(f"some.toml: {key}: belongs to {belongs}")
 
 
 def test_coarsest_continuation_mesh_must_carry_kappa_too(write: Write) -> None:

@@ -40,7 +40,7 @@ def test_derivative_against_differences(name: str, manifold: str, make_case: Mak
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     S = loss.statistics(x)[:40].mean(axis=0)
     direction = generator.standard_normal(S.shape)
-    s = 1e-3
+    s = 1e-5
     difference = (loss.value(S + s * direction) - loss.value(S - s * direction)) / (2 * s)
     assert difference == pytest.approx(float(loss.derivative(S) @ direction), rel=1e-6)
 

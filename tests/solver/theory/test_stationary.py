@@ -10,6 +10,7 @@ import pytest
 from scipy.special import i0, i1
 
 from solver.attention.expansion import expand
+from solver.attention.kernels import ExponentialKernel
 from solver.attention.separable import SeparableAttention
 from solver.space import Space
 from solver.theory.stationary import entropy, free_energy, gibbs_density, stationary_state
@@ -23,7 +24,11 @@ SIZES = {"circle": 0.1, "sphere": 0.35}
 def _setup(make_space: MakeSpace, manifold: str, side: float = 1.0) -> tuple[Space, SeparableAttention, np.ndarray]:
     space = make_space(manifold, SIZES[manifold])
     start = np.exp(3 * (side * space.x[:, 0] + 0.4 * space.x[:, 1]))[None]
-    return space, SeparableAttention(space, expand(MATRICES[manifold], 1e-10), ONE), start / space.integrate(start)[0]
+    return (
+        space,
+        SeparableAttention(space, expand(ExponentialKernel(MATRICES[manifold]), space.dimension, 1e-10), ONE),
+        start / space.integrate(start)[0],
+    )
 
 
 @pytest.mark.parametrize("manifold", ["circle", "sphere"])
@@ -77,7 +82,9 @@ def test_both_wells_are_mirror_images(make_space: MakeSpace) -> None:
 def test_small_noise_energy_tends_to_the_diracs(make_space: MakeSpace) -> None:
     """Catches E_min with a wrong factor: at small ε, E ≈ −½e^{λ₁} + ε [½ − ½ log(2πe v)] with v = ε/(λ₁e^{λ₁})."""
     space = make_space("circle", 0.02)
-    attention = SeparableAttention(space, expand(MATRICES["circle"], 1e-10), ONE)
+    attention = SeparableAttention(
+        space, expand(ExponentialKernel(MATRICES["circle"]), len(MATRICES["circle"]), 1e-10), ONE
+    )
     start = np.exp(20 * (space.x[:, 0] - 1))[None]
     epsilon = 0.01
     state = stationary_state(space, attention, ONE, epsilon, start / space.integrate(start)[:, None])
@@ -92,7 +99,7 @@ def test_small_noise_energy_tends_to_the_diracs(make_space: MakeSpace) -> None:
 def test_no_attention_gives_the_uniform_law(make_space: MakeSpace) -> None:
     """Catches A = 0 ending in 0/0: the Gibbs density of a constant potential is uniform, E = −ε log area."""
     space = make_space("sphere", 0.35)
-    attention = SeparableAttention(space, expand(np.zeros((3, 3)), 1e-10), ONE)
+    attention = SeparableAttention(space, expand(ExponentialKernel(np.zeros((3, 3))), 3, 1e-10), ONE)
     start = np.exp(2 * space.x[:, 0])[None]
     state = stationary_state(space, attention, ONE, 0.3, start / space.integrate(start)[:, None])
     area = float(space.integrate(np.ones(len(space.x))))
@@ -141,7 +148,7 @@ def test_entropy_where_the_density_vanishes(value: float, make_space: MakeSpace)
 def test_free_energy_weighs_labels(make_space: MakeSpace) -> None:
     """Catches label weights missing in the entropy: E of two labels with equal densities is that of one."""
     space, _, start = _setup(make_space, "sphere")
-    expansion = expand(MATRICES["sphere"], 1e-10)
+    expansion = expand(ExponentialKernel(MATRICES["sphere"]), len(MATRICES["sphere"]), 1e-10)
     rho = np.array([0.2, 0.8])
     one = free_energy(space, SeparableAttention(space, expansion, ONE), ONE, 0.1, start)
     two = free_energy(space, SeparableAttention(space, expansion, rho), rho, 0.1, np.repeat(start, 2, axis=0))

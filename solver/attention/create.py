@@ -1,0 +1,79 @@
+"""The attention of a case."""
+
+from __future__ import annotations
+
+from mpi4py import MPI
+
+from solver.attention.expansion import Expansion, expand, kernel_range
+from solver.attention.kernels import Kernel, create_kernel
+from solver.attention.separable import SeparableAttention
+from solver.attention.softmax import SoftmaxAttention
+from solver.case.load import CaseError
+from solver.case.schema import Case
+from solver.parallel import everywhere, on_root
+from solver.space import Space
+from solver.types import FloatArray
+
+__all__ = ["create_attention", "create_expansion"]
+
+_BEST_TOLERANCE = 1e-13  # of an expansion, relative to the kernel's largest value: round-off
+
+
+def create_expansion(case: Case, comm: MPI.Comm) -> Expansion:
+    """Expand the kernel of a case, as accurately as it needs. Collective.
+
+    Raises:
+        CaseError: The kernel cannot be used, or the accuracy cannot be reached.
+    """
+    kernel = everywhere(comm, lambda: create_kernel(case))
+
+    def arrays() -> tuple[FloatArray, FloatArray, FloatArray, float]:
+        expansion = _expand(kernel, case)
+        return expansion.pivots, expansion.weights, expansion.signs, expansion.error
+
+    # Only arrays travel: a kernel of the user's need not survive pickling.
+    return Expansion(kernel, *on_root(comm, arrays))
+
+
+def _expand(kernel: Kernel, case: Case) -> Expansion:
+    tolerance = case.attention.tolerance
+    try:
+        smallest, largest = kernel_range(kernel, case.dimension)
+    except ValueError as error:
+        raise CaseError([f"attention.kernel: {error}"]) from None
+    if case.attention.normalized:
+        _check_logarithm(smallest, largest, tolerance)
+    try:
+        return expand(kernel, case.dimension, tolerance, smallest if case.attention.normalized else None)
+    except ValueError as error:
+        raise CaseError([f"attention.tolerance: {error}"]) from None
+
+
+def _check_logarithm(smallest: float, largest: float, tolerance: float) -> None:
+    """log Z needs an expansion with errors small against the smallest Z, which may be the kernel's smallest value."""
+    if smallest <= 0.0:
+        raise CaseError(
+            [f"attention.normalized: the kernel falls to {smallest:.3g}: softmax attention needs a positive kernel"]
+        )
+    reachable = _BEST_TOLERANCE * largest / smallest
+    if tolerance >= reachable:
+        return
+    spread = (
+        f"the kernel spans {smallest:.2g} to {largest:.2g}, so that log ∫ h dμ can be had to {reachable:.1e} at best"
+    )
+    if reachable > 1e-2:
+        raise CaseError([f"attention.normalized: {spread}; take smaller eigenvalues (λ₁ up to 12)"])
+    raise CaseError([f"attention.tolerance: {tolerance:g} is not reached with normalized = true: {spread}"])
+
+
+def create_attention(space: Space, expansion: Expansion, case: Case, label_weights: FloatArray) -> SeparableAttention:
+    """Plain or softmax attention, as the case says.
+
+    Args:
+        space: Where the densities live.
+        expansion: From `create_expansion`.
+        case: Resolved case.
+        label_weights: ρ_ℓ, (labels,).
+    """
+    kind = SoftmaxAttention if case.attention.normalized else SeparableAttention
+    return kind(space, expansion, label_weights)

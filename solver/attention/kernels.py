@@ -1,0 +1,59 @@
+"""Attention kernels h(x, y). To add one: write its class here and enter its constructor in `KERNELS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from solver.case.factories import is_factory
+from solver.case.load import CaseError
+from solver.case.schema import Case
+from solver.parts import build_part
+from solver.types import FloatArray
+
+__all__ = ["KERNELS", "ExponentialKernel", "Kernel", "create_kernel"]
+
+
+class Kernel(Protocol):
+    """A symmetric, smooth function of two tokens."""
+
+    def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """h for all pairs of unit vectors x (n, d) and y (m, d), shape (n, m)."""
+
+
+@dataclass(frozen=True)
+class ExponentialKernel:
+    """e^{⟨x,Ay⟩}, the kernel of dot-product attention (P1).
+
+    Attributes:
+        matrix: A, symmetric positive semidefinite, (d, d).
+    """
+
+    matrix: FloatArray
+
+    def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """See `Kernel`."""
+        return np.exp(x @ self.matrix @ y.T)
+
+
+KERNELS: dict[str, Callable[[Case], Kernel]] = {
+    "exponential": lambda case: ExponentialKernel(np.array(case.matrix)),
+}
+
+
+def create_kernel(case: Case) -> Kernel:
+    """The kernel a case names: one of `KERNELS` or the user's ``module:factory``.
+
+    Raises:
+        CaseError: It cannot be built.
+    """
+    name = case.attention.kernel
+    if not is_factory(name):
+        return KERNELS[name](case)
+    kernel: Kernel = build_part("attention.kernel", name, case, case.attention.parameters or {})
+    if not callable(kernel):
+        raise CaseError([f"attention.kernel: {name} returned {type(kernel).__name__}: a function h(x, y) is needed"])
+    return kernel
