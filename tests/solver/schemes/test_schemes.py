@@ -23,9 +23,15 @@ MakeProblem = Callable[..., Problem]
 MANIFOLDS = ["circle", "sphere"]
 # Each solve is a dozen reductions, slow where ranks outnumber cores: one configuration goes to 2 and 8 ranks.
 ON_RANKS = [("circle", "euler"), ("circle", "mprk2"), ("sphere", "euler")]
+WORDS = {"objective.loss": "bag_of_words", "objective.kappa": 2.0, "objective.temperature": 0.3}
+LOSS_SETTINGS: dict[str, dict[str, object]] = {
+    "align": {},
+    "token": {**WORDS, "objective.readout": "token"},
+    "pooled": {**WORDS, "objective.readout": "pooled"},
+}
 TAYLOR = [
-    pytest.param(m, s, a, marks=pytest.mark.ranks if (m, s, a) == ("sphere", "mprk2", "tanh") else ())
-    for m, s, a in itertools.product(MANIFOLDS, sorted(SCHEMES), sorted(ACTIVATIONS))
+    pytest.param(*combination, marks=pytest.mark.ranks if combination == ("sphere", "mprk2", "tanh", "token") else ())
+    for combination in itertools.product(MANIFOLDS, sorted(SCHEMES), sorted(ACTIVATIONS), LOSS_SETTINGS)
 ]
 ON_RANKS = [*ON_RANKS, pytest.param("sphere", "mprk2", marks=pytest.mark.ranks)]
 SHORT = {"depth.T": 0.6, "depth.layer": 0.2, "depth.first_step": 0.1}
@@ -50,13 +56,25 @@ def _taylor_orders(problem: Problem, W: np.ndarray, direction: np.ndarray, steps
     return np.log(np.divide(remainders[:-1], remainders[1:])) / np.log(np.divide(steps[:-1], steps[1:]))
 
 
-@pytest.mark.parametrize(("manifold", "scheme", "activation"), TAYLOR)
-def test_gradient_has_taylor_order_two(manifold: str, scheme: str, activation: str, make_problem: MakeProblem) -> None:
+@pytest.mark.parametrize(("manifold", "scheme", "activation", "loss"), TAYLOR)
+def test_gradient_has_taylor_order_two(
+    manifold: str, scheme: str, activation: str, loss: str, make_problem: MakeProblem
+) -> None:
     """Catches any error in the adjoint, at a control other than the one evaluated before: at a stored one it could
     not fail.
     """
-    problem = make_problem(manifold, {**SHORT, "depth.scheme": scheme, "ffn.activation": activation, "ffn.bias": True})
+    settings = {"depth.scheme": scheme, "ffn.activation": activation, "ffn.bias": True, **LOSS_SETTINGS[loss]}
+    problem = make_problem(manifold, {**SHORT, **settings})
     problem.gradient(_control(problem, 2.0, 1))  # leave something behind that a new control must not reuse
+    orders = _taylor_orders(problem, _control(problem, 1.0, 2), _control(problem, 1.0, 3), (0.002, 0.001, 0.0005))
+    assert ((orders >= 1.95) & (orders <= 2.05)).all(), orders
+
+
+@pytest.mark.parametrize(("manifold", "scheme"), ON_RANKS)
+def test_gradient_of_softmax_attention(manifold: str, scheme: str, make_problem: MakeProblem) -> None:
+    """Catches the adjoint of the unnormalised kernel used for log Z, whose nonlocal term has h(y, x)/Z(y)."""
+    settings = {"depth.scheme": scheme, "attention.normalized": True, "depth.T": 1.5}
+    problem = make_problem(manifold, {**SHORT, **settings})
     orders = _taylor_orders(problem, _control(problem, 1.0, 2), _control(problem, 1.0, 3), (0.02, 0.01, 0.005))
     assert ((orders >= 1.95) & (orders <= 2.05)).all(), orders
 
