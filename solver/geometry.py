@@ -9,10 +9,11 @@ from meshes.simplicial import MeshError, SimplicialMesh, read
 from solver.case.checks import largest_kappa
 from solver.case.load import CaseError
 from solver.case.schema import Case
+from solver.log import LOG
 from solver.parallel import on_root
 from solver.space import Space, create_space
 
-__all__ = ["build_space"]
+__all__ = ["build_space", "continuation_cases"]
 
 
 def build_space(case: Case, comm: MPI.Comm) -> Space:
@@ -33,6 +34,16 @@ def build_space(case: Case, comm: MPI.Comm) -> Space:
             ]
         )
     return space
+
+
+def continuation_cases(case: Case) -> list[Case]:
+    """The case on each of its continuation meshes that is coarser than its own, coarsest first."""
+    finest = case.geometry.h or 0.0
+    coarser = [h for h in case.geometry.continuation if h > finest]
+    for h in case.geometry.continuation[len(coarser) :]:
+        LOG.info("continuation mesh h = %g left out: not coarser than geometry.h = %g", h, finest)
+    geometries = [case.geometry.model_copy(update={"h": h, "file": None, "continuation": ()}) for h in coarser]
+    return [case.model_copy(update={"geometry": geometry}) for geometry in geometries]
 
 
 def _mesh(case: Case) -> SimplicialMesh:

@@ -1,6 +1,7 @@
 """Solve a case and write its results folder.
 
-mpirun -n N python -m solver.run CASE [-o DIR] [--set section.key=value]... [--strict] [--overwrite] [--quiet]
+mpirun -n N python -m solver.run CASE [-o DIR] [--set section.key=value]... [--dry-run] [--strict] [--overwrite]
+                                 [--quiet]
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from mpi4py import MPI
 from solver.arguments import BAD_INPUT, DONE, FAILED, RankParser, fail, read_case, start
 from solver.case.load import CaseError
 from solver.case.schema import Case
+from solver.case.write import dump_case
 from solver.log import LOG, log_to_file, start_log
 
 __all__ = ["main"]
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(comm, error, BAD_INPUT)
 
     # Imported only now: bad input is reported before PETSc, DOLFINx and gmsh take their seconds.
+    from solver.linear import LinearSolveError
     from solver.output import PARTIAL_LOG, claim_folder, write_results
     from solver.parallel import on_root
     from solver.problem import Problem
@@ -41,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     directory = case.output.directory or Path("results")
     try:
+        if options.dry_run:
+            return _dry_run(comm, case)
         claim_folder(comm, directory, options.overwrite)
         on_root(comm, lambda: log_to_file(directory / PARTIAL_LOG))
         _announce(comm, case, directory)
@@ -48,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_results(result, directory, case)
     except CaseError as error:
         return fail(comm, error.in_file(options.case), BAD_INPUT)
-    except (SweepError, OSError) as error:
+    except (SweepError, LinearSolveError, OSError) as error:
         return fail(comm, error, FAILED)
     if case.output.figures:
         on_root(comm, lambda: _draw(directory))
@@ -66,8 +71,8 @@ def _parser() -> RankParser:
     parser.add_argument("--overwrite", action="store_true", help="replace the results in that folder")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if the optimiser did not converge")
     parser.add_argument("--quiet", action="store_true", help="print warnings and errors only (run.log has it all)")
-    for later in ("--dry-run", "--resume"):
-        parser.add_argument(later, action=_NotYet, help="not available yet in this version")
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved case and what it costs; run nothing")
+    parser.add_argument("--resume", action=_NotYet, help="not available yet in this version")
     return parser
 
 
@@ -85,6 +90,16 @@ def _case(comm: MPI.Comm, options: argparse.Namespace) -> Case:
         return case
     directory = Path(os.path.abspath(options.output))
     return case.model_copy(update={"output": case.output.model_copy(update={"directory": directory})})
+
+
+def _dry_run(comm: MPI.Comm, case: Case) -> int:
+    """Print the resolved case and an estimate of its costs. Collective."""
+    from solver.estimate import estimate, lines
+
+    found = estimate(case, comm)
+    if comm.rank == 0:
+        print("\n".join([dump_case(case), *lines(found, case, comm.size)]))
+    return DONE
 
 
 def _announce(comm: MPI.Comm, case: Case, directory: Path) -> None:

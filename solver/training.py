@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from solver.case.load import CaseError
-from solver.case.schema import Case
 from solver.control import read_control, same_grid, transfer
 from solver.diagnostics import adjoint_norm
+from solver.geometry import continuation_cases
 from solver.log import LOG, Progress, format_seconds
 from solver.optimisers import OPTIMISERS, Iterate, Outcome, Settings
 from solver.parallel import on_root
@@ -119,11 +119,8 @@ def solve(problem: Problem) -> Result:
     W = _start(problem)
     optimise = case.optimizer.method != "none"
     if optimise:
-        for h in case.geometry.continuation:
-            if h <= (case.geometry.h or 0.0):
-                LOG.info("continuation mesh h = %g left out: not coarser than geometry.h = %g", h, case.geometry.h)
-                continue
-            coarse = Problem(_on_coarse_mesh(case, h), problem.comm)
+        for coarse_case in continuation_cases(case):
+            coarse = Problem(coarse_case, problem.comm)
             tolerance = max(case.optimizer.gradient_tolerance, _COARSE_TOLERANCE)
             reached, _ = _train(coarse, W, tolerance, tally, final=False)
             W = reached.last.u.reshape(problem.control_shape) / np.sqrt(coarse.dt)[:, None, None]
@@ -151,11 +148,6 @@ def _start(problem: Problem) -> FloatArray:
     if not same_grid(t, problem.t):
         LOG.info("start control averaged from %d onto %d depth steps", len(W), len(problem.dt))
     return transfer(t, W, problem.t)
-
-
-def _on_coarse_mesh(case: Case, h: float) -> Case:
-    geometry = case.geometry.model_copy(update={"h": h, "file": None, "continuation": ()})
-    return case.model_copy(update={"geometry": geometry})
 
 
 def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, final: bool) -> tuple[Outcome, Untrained]:

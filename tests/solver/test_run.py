@@ -89,7 +89,7 @@ def test_tables_and_control_fit_together(finished: tuple[Path, subprocess.Comple
         header = next(csv.reader(file))
     assert header == [
         "t", "energy", "energy_gap", "interaction_energy", "mean_1", "mean_2", "angle", "resultant", "dispersion",
-        "control_norm", "adjoint_norm", "mass", "min_density", "max_density",
+        "control_norm", "adjoint_norm", "mass", "min_density", "max_density", "loss",
     ]  # fmt: skip
     with (folder / "history.csv").open() as file:
         header = next(csv.reader(file))
