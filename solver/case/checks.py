@@ -92,5 +92,6 @@ def _depth(case: Case) -> Iterator[tuple[str, str]]:
 def _files(case: Case) -> Iterator[tuple[str, str]]:
     if case.geometry.file is not None and not case.geometry.file.is_file():
         yield "geometry.file", f"there is no file {case.geometry.file}"
-    if case.optimizer.start != "zero" and not Path(case.optimizer.start).is_file():
-        yield "optimizer.start", f"there is no file {case.optimizer.start}: 'zero' or the path of a control.npz"
+    start = case.optimizer.start
+    if start not in {"zero", "steer"} and not Path(start).is_file():
+        yield "optimizer.start", f"there is no file {start}: 'zero', 'steer' or the path of a control.npz"

@@ -21,7 +21,6 @@ _VALUES: dict[tuple[str, str], set[object]] = {
     ("depth", "grid"): {"adaptive"},
     ("objective", "loss"): {"bag_of_words"},
     ("optimizer", "method"): {"sweep", "gradient", "newton"},
-    ("optimizer", "start"): {"steer"},
 }
 
 
