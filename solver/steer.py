@@ -1,7 +1,7 @@
 """A first control of the family "via the saddle" (design, section 4): steer there at once, wait for free, slide down.
 
 Where attention has λ₁ > λ₂ > 0, a cluster at ±v₂ is an equilibrium of the untrained flow, stable but for its rotation
-towards ±v₁. The control is found by feedback while stepping through depth: every W_n is the smallest correction that
+towards ±v₁. The control is found by feedback while stepping through depth: every W_n is a least-norm correction that
 puts the mean direction after the step, as the scheme takes it, onto a given path. Proportional feedback would not do:
 the middle steps of a graded grid are several times longer than the saddle's growth time.
 
@@ -29,17 +29,17 @@ from solver.schemes import Step
 from solver.sweeps import SweepError
 from solver.types import FloatArray
 
-__all__ = ["Followed", "carry", "follow", "loss_direction", "saddle_near", "saddle_path", "steer"]
+__all__ = ["Followed", "Plan", "carry", "follow", "loss_direction", "saddle_near", "saddle_plan", "steer"]
 
 _SAMPLES = 2000  # random directions among which the loss of a Dirac is lowest
 _ARC_POINTS = 4001
-_DEGENERATE = 1e-9  # eigenvalues closer than this, relative to λ₁, count as equal
+_EQUAL = 1e-9  # eigenvalues closer than this, relative to λ₁, count as equal
+_ACROSS = 1e-6  # a direction whose projection is shorter lies across the eigenspace
 _NEWTON_STEPS, _HALVINGS = 12, 8
 _ON_PATH = 1e-10  # rad
 _OFF_PATH = 1e-2  # rad; a control that misses its path by more deserves a warning
+_DECADES = 12.0  # a growth of errors that leaves four digits of a double
 _SMALLEST_RESULTANT = 0.1  # below it there is no cluster that has a direction
-
-Path = FloatArray  # unit vectors at every depth, (steps + 1, d)
 
 
 @dataclass(frozen=True)
@@ -55,23 +55,43 @@ class Followed:
     offset: FloatArray
 
 
+@dataclass(frozen=True)
+class Plan:
+    """Where the mean direction is to be.
+
+    Attributes:
+        path: Unit vector at every depth, (steps + 1, d).
+        saddle: Where it waits, (d,).
+        arrival: Depth at which it gets there.
+        release: Depth at which it leaves.
+    """
+
+    path: FloatArray
+    saddle: FloatArray
+    arrival: float
+    release: float
+
+
 def steer(problem: Problem) -> FloatArray:
     """The first control of `optimizer.start = "steer"`, (steps, d, m). A pure function of the problem. Collective.
 
     Raises:
-        CaseError: There is no saddle to wait at, or no cluster to steer.
+        CaseError: There is no cluster to steer.
         SweepError: A linear solve failed.
     """
-    start = _mean(problem, problem.initial)
-    path = saddle_path(problem, _direction(start, 0.0))
-    followed = follow(problem, path, problem.zero_control())
+    plan = saddle_plan(problem, _direction(_mean(problem, problem.initial), 0.0))
+    LOG.info(
+        "steer: at the saddle %s from depth %.4g to %.4g, on to %s",
+        _shown(plan.saddle), plan.arrival, plan.release, _shown(plan.path[-1]),
+    )  # fmt: skip
+    followed = follow(problem, plan.path, problem.zero_control())
     worst = int(followed.offset.argmax())
     if followed.offset[worst] > _OFF_PATH:
         LOG.warning(
-            "optimizer.start: 'steer' misses its path by %.2g rad at depth %.4g: these features cannot turn the tokens "
-            "as fast on this mesh", followed.offset[worst], problem.t[worst],
+            "optimizer.start: 'steer' misses its path by %.2g rad at depth %.4g: on this mesh these features cannot "
+            "turn the tokens so", followed.offset[worst], problem.t[worst],
         )  # fmt: skip
-    _judge_replay(problem, followed.W, path[-1])
+    _judge_open_loop(problem, followed.W, plan)
     return followed.W
 
 
@@ -88,7 +108,7 @@ def carry(coarse: Problem, W: FloatArray, fine: Problem) -> FloatArray:
     return follow(fine, means / np.linalg.norm(means, axis=1)[:, None], W).W
 
 
-def follow(problem: Problem, path: Path, W: FloatArray) -> Followed:
+def follow(problem: Problem, path: FloatArray, W: FloatArray) -> Followed:
     """Correct W step by step so that the mean direction follows a path. Collective.
 
     Newton's method for each W_n: with D the exact derivative of the mean direction after the step (`Scheme.pullback`),
@@ -118,8 +138,8 @@ def follow(problem: Problem, path: Path, W: FloatArray) -> Followed:
     return Followed(control, np.array(offset))
 
 
-def saddle_path(problem: Problem, start: FloatArray) -> Path:
-    """Directions from `start` to the saddle, a wait, and on to where the loss is lowest at depth T, (steps + 1, d).
+def saddle_plan(problem: Problem, start: FloatArray) -> Plan:
+    """From `start` to the saddle, a wait, and on to where the loss is lowest, in time for depth T. Collective.
 
     Along the great circles between them at the speed √(f² + v²), f the speed of the cluster in the untrained flow:
     downhill that is free, and uphill it is the cheapest way there is (against the flow at its own speed costs
@@ -127,49 +147,37 @@ def saddle_path(problem: Problem, start: FloatArray) -> Path:
     least half of [0, T] is spent at it.
 
     Args:
-        problem: Its case and depth grid are used.
-        start: Unit vector.
-
-    Raises:
-        CaseError: There is no saddle.
+        problem: Its case, loss and depth grid are used.
+        start: Unit vector, (d,).
     """
-    end = loss_direction(problem)
-    saddle = saddle_near(problem, end, start)
     A, normalized = np.array(problem.case.matrix), problem.case.attention.normalized
     T = float(problem.t[-1])
+    end = loss_direction(problem)
+    saddle = saddle_near(A, end, start)
     slowest = 2.0 * (_angle(start, saddle) + _angle(saddle, end)) / T
-    climb, climb_time = _travel(start, saddle, A, normalized, slowest)
-    slide, slide_time = _travel(saddle, end, A, normalized, slowest)
-    release = T - slide_time
-    LOG.info(
-        "steer: at the saddle %s from depth %.3g to %.3g",
-        np.array2string(saddle, precision=3, suppress_small=True), climb_time, release,
-    )  # fmt: skip
-    return np.array([climb(t) if t <= release else slide(t - release) for t in problem.t])
+    climb, arrival = _travel(start, saddle, A, normalized, slowest)
+    slide, duration = _travel(saddle, end, A, normalized, slowest)
+    release = T - duration
+    path = np.array([climb(t) if t <= release else slide(t - release) for t in problem.t])
+    return Plan(path, saddle, arrival, release)
 
 
-def saddle_near(problem: Problem, end: FloatArray, start: FloatArray) -> FloatArray:
+def saddle_near(A: FloatArray, end: FloatArray, start: FloatArray) -> FloatArray:
     """The saddle on the side of `end`: its projection onto the eigenspace of λ₂; where that vanishes, `start`'s.
 
-    Raises:
-        CaseError: Not λ₁ > λ₂ > 0: such a point is no saddle, or does not hold a cluster together.
+    Args:
+        A: Symmetric with λ₁ > λ₂, (d, d).
+        end: Unit vector.
+        start: Unit vector.
     """
-    values, vectors = np.linalg.eigh(np.array(problem.case.matrix))
-    first, second = values[-1], values[-2]
-    if not (second > _DEGENERATE * first and first - second > _DEGENERATE * first):
-        raise CaseError(
-            [
-                f"optimizer.start: 'steer' waits at the saddle between two clusters, which needs eigenvalues "
-                f"λ₁ > λ₂ > 0 of attention; here they are {first:.4g} and {second:.4g}: use 'zero'"
-            ]
-        )
-    eigenspace = vectors[:, np.abs(values - second) <= _DEGENERATE * first]
+    values, vectors = np.linalg.eigh(A)
+    eigenspace = vectors[:, np.abs(values - values[-2]) <= _EQUAL * values[-1]]
     for direction in (end, start, eigenspace[:, 0]):
         projection: FloatArray = eigenspace @ (eigenspace.T @ direction)
-        length = float(np.linalg.norm(projection))
-        if length > 1e-6:
+        if np.linalg.norm(projection) > _ACROSS:
             break
-    return projection / length
+    unit: FloatArray = projection / np.linalg.norm(projection)
+    return unit
 
 
 def loss_direction(problem: Problem) -> FloatArray:
@@ -185,13 +193,13 @@ def loss_direction(problem: Problem) -> FloatArray:
         tangents = _tangents(best)
 
         def point(y: FloatArray) -> FloatArray:
-            x = best + y @ tangents
-            return x / np.linalg.norm(x)
+            x: FloatArray = best + y @ tangents
+            return x / float(np.linalg.norm(x))
 
         simplex = 0.1 * np.vstack([np.zeros(len(tangents)), np.eye(len(tangents))])
         options = {"initial_simplex": simplex, "xatol": 1e-9, "fatol": 1e-15}
         refined = minimize(lambda y: value(point(y)), simplex[0], method="Nelder-Mead", options=options)
-        return point(refined.x)
+        return point(np.asarray(refined.x, dtype=np.float64))
 
     return on_root(problem.comm, search)
 
@@ -274,16 +282,28 @@ def _direction_derivative(problem: Problem, step: Step, mean: FloatArray, tangen
     return allreduce(problem.comm, np.array(rows))
 
 
-def _judge_replay(problem: Problem, W: FloatArray, end: FloatArray) -> None:
-    """Say how far the open loop ends from the path once W was rounded, as in the optimiser's variables. Collective."""
+def _judge_open_loop(problem: Problem, W: FloatArray, plan: Plan) -> None:
+    """Warn where round-off grows beyond use while waiting. Collective.
+
+    Two signs: how much the continuous dynamics amplify an error, and where this W, rounded as by a change to the
+    optimiser's variables and back, ends on this mesh (long steps of the grid amplify less).
+    """
+    second, first = np.linalg.eigvalsh(np.array(problem.case.matrix))[-2:]
+    rate = (first - second) * (1.0 if problem.case.attention.normalized else math.exp(second))
+    decades = rate * (plan.release - plan.arrival) / math.log(10.0)
     scale = np.sqrt(problem.dt)[:, None, None]
     final = problem.steps((scale * W) / scale)[-1].after
-    angle = _angle(_direction(_mean(problem, final), float(problem.t[-1])), end)
-    if angle > _OFF_PATH:
+    angle = _angle(_direction(_mean(problem, final), float(problem.t[-1])), plan.path[-1])
+    if decades > _DECADES or angle > _OFF_PATH:
         LOG.warning(
-            "optimizer.start: 'steer' waits too long for an open loop: with W rounded in its last digit the tokens end "
-            "%.2g rad from where they should; no optimiser can hold them at the saddle: take depth.T smaller", angle,
+            "optimizer.start: 'steer' waits from depth %.4g to %.4g, where errors grow by 1e%.0f: rounded in its last "
+            "digit the control ends %.2g rad from its path, and optimisation or another mesh will lose it; take "
+            "depth.T smaller", plan.arrival, plan.release, decades, angle,
         )  # fmt: skip
+
+
+def _shown(x: FloatArray) -> str:
+    return np.array2string(x, precision=3, suppress_small=True)
 
 
 def _mean(problem: Problem, mu: FloatArray) -> FloatArray:
@@ -301,8 +321,9 @@ def _direction(mean: FloatArray, depth: float) -> FloatArray:
     if resultant < _SMALLEST_RESULTANT:
         raise CaseError(
             [
-                f"optimizer.start: 'steer' needs a cluster to steer, but |∫x dμ| is {resultant:.2g} at depth {depth:.4g}: "
-                f"at least {_SMALLEST_RESULTANT:g}; start in a hemisphere, lower noise.epsilon, or use 'zero'"
+                f"optimizer.start: 'steer' needs a cluster to steer, but |∫x dμ| is {resultant:.2g} at depth "
+                f"{depth:.4g}, and {_SMALLEST_RESULTANT:g} at least are needed; start in a hemisphere, lower "
+                f"noise.epsilon, or use 'zero'"
             ]
         )
     return mean / resultant

@@ -7,17 +7,20 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from solver.case.schema import DIMENSIONS, Case
 
 __all__ = ["check_case", "largest_kappa"]
 
 _MAX_STEPS = 1_000_000
+_EQUAL = 1e-9  # eigenvalues closer than this, relative to λ₁, count as equal
 _MIN_H = {"circle": 1e-5, "sphere": 2e-3}
 
 
 def check_case(case: Case) -> list[tuple[str, str]]:
     """(key, message) for every mistake that one key alone does not show."""
-    return [*_geometry(case), *_lengths(case), *_kappa(case), *_depth(case), *_files(case)]
+    return [*_geometry(case), *_lengths(case), *_kappa(case), *_depth(case), *_saddle(case), *_files(case)]
 
 
 def largest_kappa(h: float) -> float:
@@ -87,6 +90,19 @@ def _depth(case: Case) -> Iterator[tuple[str, str]]:
     grown = rest if depth.growth == 1 else 2 * math.log1p(0.5 * rest * (depth.growth - 1)) / math.log(depth.growth)
     if fine + grown > _MAX_STEPS:
         yield "depth.first_step", f"{depth.first_step:g} gives {fine + grown:.1e} steps: at most {_MAX_STEPS}"
+
+
+def _saddle(case: Case) -> Iterator[tuple[str, str]]:
+    """'steer' waits at ±v₂: a saddle only if λ₁ > λ₂, and a place that holds a cluster together only if λ₂ > 0."""
+    if case.optimizer.start != "steer" or len(case.matrix) != case.dimension:
+        return
+    *_, second, first = np.linalg.eigvalsh(np.array(case.matrix))
+    if min(second, first - second) <= _EQUAL * first:
+        yield (
+            "optimizer.start",
+            f"'steer' waits at the saddle of attention, which needs eigenvalues λ₁ > λ₂ > 0: here λ₁ = {first:.4g}, "
+            f"λ₂ = {max(second, 0.0):.4g}; use 'zero'",
+        )
 
 
 def _files(case: Case) -> Iterator[tuple[str, str]]:
