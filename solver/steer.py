@@ -38,7 +38,7 @@ _ACROSS = 1e-6  # a direction whose projection is shorter lies across the eigens
 _NEWTON_STEPS, _HALVINGS = 12, 8
 _ON_PATH = 1e-10  # rad
 _OFF_PATH = 1e-2  # rad; a control that misses its path by more deserves a warning
-_DECADES = 12.0  # a growth of errors that leaves four digits of a double
+_DECADES = 8.0  # J bends like the square of the growth of errors: beyond, curvatures outgrow a double
 _SMALLEST_RESULTANT = 0.1  # below it there is no cluster that has a direction
 
 
