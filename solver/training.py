@@ -19,6 +19,7 @@ from solver.parallel import on_root
 from solver.problem import Evaluation, Problem, Trajectory
 from solver.resolution import check_resolution
 from solver.schemes import Step
+from solver.steer import carry, steer
 from solver.summary import Untrained, summarise
 from solver.sweeps import SweepError
 from solver.types import FloatArray, Json
@@ -116,15 +117,16 @@ def solve(problem: Problem) -> Result:
     """
     case = problem.case
     tally = _Tally()
-    W = _start(problem)
     optimise = case.optimizer.method != "none"
+    previous: tuple[Problem, FloatArray] | None = None
     if optimise:
         for coarse_case in continuation_cases(case):
             coarse = Problem(coarse_case, problem.comm)
             tolerance = max(case.optimizer.gradient_tolerance, _COARSE_TOLERANCE)
-            reached, _ = _train(coarse, W, tolerance, tally, final=False)
-            W = reached.last.u.reshape(problem.control_shape) / np.sqrt(coarse.dt)[:, None, None]
+            reached, _ = _train(coarse, _start(coarse, previous), tolerance, tally, final=False)
+            previous = coarse, reached.last.u.reshape(problem.control_shape) / np.sqrt(coarse.dt)[:, None, None]
             tally.leave(coarse)
+    W = _start(problem, previous)
     outcome: Outcome | None = None
     if optimise:
         outcome, untrained = _train(problem, W, case.optimizer.gradient_tolerance, tally, final=True)
@@ -136,11 +138,15 @@ def solve(problem: Problem) -> Result:
     return _finish(problem, W, steps, outcome, untrained, tally)
 
 
-def _start(problem: Problem) -> FloatArray:
-    """The control named by optimizer.start, on this problem's depth grid. Collective."""
+def _start(problem: Problem, previous: tuple[Problem, FloatArray] | None) -> FloatArray:
+    """The control to start from on this mesh: what the previous mesh found, or optimizer.start's. Collective."""
     start = problem.case.optimizer.start
+    if previous is not None:
+        return carry(*previous, problem) if start == "steer" else previous[1]
     if start == "zero":
         return problem.zero_control()
+    if start == "steer":
+        return steer(problem)
     t, W = on_root(problem.comm, lambda: read_control(Path(start)))
     if W.shape[1:] != problem.control_shape[1:]:
         shape = problem.control_shape[1:]

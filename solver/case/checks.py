@@ -7,19 +7,23 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from solver.case.factories import FACTORY_KEYS, is_factory, missing_factory
 from solver.case.schema import DIMENSIONS, OWN, SELECTORS, Case
 
 __all__ = ["check_case", "largest_kappa", "unused_keys"]
 
 _MAX_STEPS = 1_000_000
+_EQUAL = 1e-9  # eigenvalues closer than this, relative to λ₁, count as equal
 _MIN_H = {"circle": 1e-5, "sphere": 2e-3}
 
 
 def check_case(case: Case) -> list[tuple[str, str]]:
     """(key, message) for every mistake that one key alone does not show."""
     misplaced = [(key, text) for key, text, chosen in unused_keys(case) if not chosen]
-    return [*misplaced, *_geometry(case), *_lengths(case), *_mixture(case), *_kappa(case), *_depth(case), *_files(case)]
+    checks = (_geometry, _lengths, _mixture, _kappa, _depth, _saddle, _files)
+    return [*misplaced, *(mistake for check in checks for mistake in check(case))]
 
 
 def unused_keys(case: Case) -> list[tuple[str, str, bool]]:
@@ -141,6 +145,24 @@ def _depth(case: Case) -> Iterator[tuple[str, str]]:
         yield "depth.first_step", f"{depth.first_step:g} gives {fine + grown:.1e} steps: at most {_MAX_STEPS}"
 
 
+def _saddle(case: Case) -> Iterator[tuple[str, str]]:
+    """'steer' waits at ±v₂: a saddle only if λ₁ > λ₂, and a place that holds a cluster together only if λ₂ > 0."""
+    if case.optimizer.start != "steer":
+        return
+    if is_factory(case.attention.kernel):
+        yield "optimizer.start", "'steer' knows the saddles of kernel = 'exponential' only; use 'zero'"
+        return
+    if len(case.matrix) != case.dimension:
+        return
+    *_, second, first = np.linalg.eigvalsh(np.array(case.matrix))
+    if min(second, first - second) <= _EQUAL * first:
+        yield (
+            "optimizer.start",
+            f"'steer' waits at the saddle of attention, which needs eigenvalues λ₁ > λ₂ > 0: here λ₁ = {first:.4g}, "
+            f"λ₂ = {max(second, 0.0):.4g}; use 'zero'",
+        )
+
+
 def _files(case: Case) -> Iterator[tuple[str, str]]:
     files = {
         "geometry.file": case.geometry.file,
@@ -150,8 +172,9 @@ def _files(case: Case) -> Iterator[tuple[str, str]]:
     for name, path in files.items():
         if path is not None and not path.is_file():
             yield name, f"there is no file {path}"
-    if case.optimizer.start != "zero" and not Path(case.optimizer.start).is_file():
-        yield "optimizer.start", f"there is no file {case.optimizer.start}: 'zero' or the path of a control.npz"
+    start = case.optimizer.start
+    if start not in {"zero", "steer"} and not Path(start).is_file():
+        yield "optimizer.start", f"there is no file {start}: 'zero', 'steer' or the path of a control.npz"
     for section, key in FACTORY_KEYS:
         value = getattr(getattr(case, section), key)
         wrong = missing_factory(value) if is_factory(value) else None

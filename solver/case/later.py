@@ -16,7 +16,6 @@ _VALUES: dict[tuple[str, str], set[object]] = {
     ("geometry", "manifold"): {"hypersphere"},
     ("depth", "grid"): {"adaptive"},
     ("optimizer", "method"): {"sweep", "gradient", "newton"},
-    ("optimizer", "start"): {"steer"},
 }
 
 

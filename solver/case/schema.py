@@ -223,7 +223,11 @@ class Optimizer(_Section):
     """How the control is found."""
 
     method: Literal["lbfgs", "none"] = _key("lbfgs", "'lbfgs' or 'none'", "'none' runs the start control as it is")
-    start: str = _key("zero", "'zero' or the path of a control.npz", "first control; relative to the case file")
+    start: str = _key(
+        "zero",
+        "'zero', 'steer' or the path of a control.npz",
+        "first control; steer: to the saddle at once, on to the target in time; a path is relative to the case file",
+    )
     max_iterations: Integer = _key(200, "an integer ≥ 0", "iterations on each mesh", ge=0)
     gradient_tolerance: Real = _key(
         1e-3, "a number above 0", "L² gradient norm relative to W = 0 on the same mesh (floor 1e-10)", gt=0

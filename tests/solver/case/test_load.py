@@ -285,7 +285,6 @@ LATER: list[tuple[str, Any]] = [
     ("optimizer.method", "sweep"),
     ("optimizer.method", "gradient"),
     ("optimizer.method", "newton"),
-    ("optimizer.start", "steer"),
     ("optimizer.anderson", 5),
     ("output.memory", "low"),
     ("particles.n", 64),
