@@ -20,6 +20,7 @@ from solver.ffn import FeatureMap, create_features, edge_integrals
 from solver.geometry import build_space
 from solver.initial import initial_density
 from solver.linear import ImplicitSolver
+from solver.log import LOG
 from solver.losses import Reading, create_loss
 from solver.operator import EdgeAveragedOperator
 from solver.parallel import allreduce, everywhere
@@ -261,13 +262,16 @@ class Problem:
                 Dirac at the best vertex instead.
 
         Returns:
-            None where the flow descends no energy (softmax attention).
+            None where the flow descends no energy (softmax attention) or no stationary state was found.
         """
         if not self.attention.has_energy:
             return None
         if self.epsilon == 0.0:
             return -self.attention.dirac_interaction_energy()
         state = stationary_state(self.space, self.attention, self.label_weights, self.epsilon, untrained_final)
+        if not state.converged:
+            LOG.warning("no stationary state found (residual %.1e): energy.minimum is left open", state.residual)
+            return None
         return state.energy
 
     def solve(self) -> Result:

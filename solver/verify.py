@@ -176,6 +176,8 @@ def _equilibrium(problem: Problem) -> list[Check]:
     if problem.epsilon == 0.0:
         return [Check(name, "–", "needs ε > 0", None)]
     state = stationary_state(problem.space, problem.attention, problem.label_weights, problem.epsilon, problem.initial)
+    if not state.converged:
+        return [Check(name, "–", f"no state found (residual {state.residual:.1e})", None)]
     W = np.zeros(problem.control_shape[1:])
     mu = state.mu
     for _ in range(1000):

@@ -17,6 +17,9 @@ __all__ = ["Stationary", "entropy", "free_energy", "gibbs_density", "stationary_
 
 _TOLERANCE = 1e-13
 _MAX_ITERATIONS = 20_000
+_CONVERGED = 1e-10
+_SMALL_RESIDUAL = 1e-12  # below it, growth is round-off
+_SMALLEST_RELAXATION = 1 / 64
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Stationary:
     energy: float
     iterations: int
     residual: float
+
+    @property
+    def converged(self) -> bool:
+        """Whether the moments reproduce themselves to ten digits."""
+        return self.residual <= _CONVERGED
 
 
 def entropy(space: Space, mu: FloatArray) -> FloatArray:
@@ -66,7 +74,8 @@ def stationary_state(
     """The Gibbs state in whose well `start` lies, by fixed-point iteration on the moments. Collective.
 
     For a positive semidefinite kernel each iteration minimises a majorant of E (the concave interaction replaced by its
-    tangent), so E falls all the way and no damping is needed.
+    tangent), so E falls all the way and full steps converge. For others they may jump to and fro: steps are shortened
+    where the residual grows.
 
     Args:
         space: P1 space.
@@ -75,22 +84,27 @@ def stationary_state(
         epsilon: ε > 0.
         start: Density to start from, (labels, local nodes).
 
+    Returns:
+        The state; `residual` tells whether it was reached (`Stationary.converged`).
+
     Raises:
         ValueError: ε = 0 or attention without a potential.
     """
     if epsilon <= 0.0:
         raise ValueError("stationary densities need ε > 0; at ε = 0 they are Diracs")
     mu, c = start, attention.moments(start)
-    residual = np.inf
+    residual, relaxation = np.inf, 1.0
     iterations = 0
     while residual > _TOLERANCE and iterations < _MAX_ITERATIONS:
         potential = attention.potential(c)
         if potential is None:
             raise ValueError("this attention has no potential")
         mu = gibbs_density(space, potential, epsilon)
-        update = attention.moments(mu)
-        residual = float(np.linalg.norm(update - c) / np.linalg.norm(update))
-        c = update
+        change = attention.moments(mu) - c
+        previous, residual = residual, float(np.linalg.norm(change) / np.linalg.norm(c + change))
+        if residual > max(previous, _SMALL_RESIDUAL):
+            relaxation = max(0.5 * relaxation, _SMALLEST_RELAXATION)
+        c = c + relaxation * change
         iterations += 1
     energy = free_energy(space, attention, label_weights, epsilon, mu)
     return Stationary(mu, np.nan if energy is None else energy, iterations, residual)

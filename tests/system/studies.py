@@ -64,7 +64,10 @@ def make_case(manifold: str, h: float, epsilon: float, T: float, steps: int, **s
     }
     for name, value in settings.items():
         section, _, key = name.partition("__")
-        raw.setdefault(section, {})[key] = value
+        if value is None:
+            raw[section].pop(key, None)
+        else:
+            raw.setdefault(section, {})[key] = value
     if "matrix" in raw["attention"]:
         del raw["attention"]["eigenvalues"]
     with tempfile.TemporaryDirectory() as folder:
@@ -288,9 +291,12 @@ def stationary_convergence(
 # --- growth of the gradient at W = 0 ---------------------------------------------------------------------------------
 
 
-def untrained_gradient(nodes: int, dt: float, T: float = 20.0, epsilon: float = 0.01) -> tuple[np.ndarray, np.ndarray]:
+def untrained_gradient(
+    nodes: int, dt: float, T: float = 20.0, epsilon: float = 0.01, **settings: Any
+) -> tuple[np.ndarray, np.ndarray]:
     """Depth grid and gradient at W = 0, circle, target e₂. On this rank alone."""
-    case = make_case("circle", circle_h(nodes), epsilon, T, round(T / dt), objective__target=[0.0, 1.0])
+    target = {"objective__target": [0.0, 1.0]}
+    case = make_case("circle", circle_h(nodes), epsilon, T, round(T / dt), **target, **settings)
     problem = Problem(case, MPI.COMM_SELF)
     return problem.t, problem.gradient(None)[1]
 
@@ -303,26 +309,46 @@ def logarithmic_rate(t: np.ndarray, g: np.ndarray, start: float, end: float) -> 
     return float(np.polyfit(middle[inside], np.log(sizes[inside]), 1)[0])
 
 
-def collective_rate(nodes: int, epsilon: float = 0.01, eigenvalues: Sequence[float] = (1.0, 0.65)) -> float:
-    """The collective mode's rate in the spectrum of −HΔ_ρ on a uniform circle mesh, shares no code with the solver.
+def collective_rate(
+    nodes: int, epsilon: float = 0.01, eigenvalues: Sequence[float] = (1.0, 0.65), normalized: bool = False
+) -> float:
+    """The collective mode's rate in the spectrum of the linearised flow on a uniform circle; see `cluster_rate`."""
+    return cluster_rate(nodes, epsilon, eigenvalues, normalized, response=1.0)
+
+
+def cluster_rate(nodes: int, epsilon: float, eigenvalues: Sequence[float], normalized: bool, response: float) -> float:
+    """The slowest odd rate of the cluster at e₁ on a uniform circle mesh; shares no code with the solver.
 
     Dense. With d_ij = V_j − V_i and the scheme's conductances c_ij = w β(−d_ij) ρ_i/ε the linearised flow is
-    M δμ′ = −D_cᵀ c D H δμ, H = ε/ρ − K M. In z = δμ √(m/ρ) that is z′ = −G Gᵀ Q z, Q = ε − √(mρ) K √(mρ); the nonzero
-    rates are the eigenvalues of Gᵀ Q G, whose entries are ratios of densities along edges: nothing underflows.
+    M δμ′ = −D_cᵀ c D H δμ, H = ε/ρ − K M (softmax: K_ij/Z_i in place of K_ij). In z = δμ √(m/ρ) that is
+    z′ = −G Gᵀ Q z, Q = ε − √(mρ) K √(mρ); the nonzero rates are the eigenvalues of Gᵀ Q G, whose entries are ratios of
+    densities along edges: nothing underflows.
+
+    Args:
+        nodes: Of the mesh.
+        epsilon: ε.
+        eigenvalues: Of A.
+        normalized: Softmax attention.
+        response: 1: the potential follows the perturbation (collective rate); 0: it is frozen (single-token rate).
     """
     theta = 2 * np.pi * np.arange(nodes) / nodes
     x = np.column_stack([np.cos(theta), np.sin(theta)])
     chord = 2 * np.sin(np.pi / nodes)
     kernel = np.exp((x * np.array(eigenvalues)) @ x.T)
+
+    def potential(density: np.ndarray) -> np.ndarray:
+        field = kernel @ (chord * density)
+        return np.log(field) if normalized else field
+
     rho = np.exp(3.0 * x[:, 0])
     for _ in range(10_000):
         previous = rho = rho / (chord * rho.sum())
-        V = kernel @ (chord * rho)
+        V = potential(rho)
         rho = np.exp((V - V.max()) / epsilon)
         if np.abs(rho / (chord * rho.sum()) - previous).max() < 1e-13:
             break
     rho /= chord * rho.sum()
-    V = kernel @ (chord * rho)
+    V = potential(rho)
     i = np.arange(nodes)
     j = (i + 1) % nodes
     d = V[j] - V[i]
@@ -335,9 +361,12 @@ def collective_rate(nodes: int, epsilon: float = 0.01, eigenvalues: Sequence[flo
     G[i, i] = np.sqrt(beta(-d) / (epsilon * chord**2))
     G[j, i] = -np.sqrt(beta(d) / (epsilon * chord**2))
     root = np.sqrt(chord * rho)
-    Q = epsilon * np.eye(nodes) - root[:, None] * kernel * root
-    rates, y = np.linalg.eigh(G.T @ Q @ G)
-    modes = G @ y
+    variation = kernel / (kernel @ (chord * rho))[:, None] if normalized else kernel
+    Q = epsilon * np.eye(nodes) - response * root[:, None] * variation * root
+    flow = G.T @ Q @ G
+    rates, y = np.linalg.eig(flow) if normalized else np.linalg.eigh(flow)
+    assert np.abs(np.imag(rates)).max() < 1e-8
+    modes, rates = np.real(G @ y), np.real(rates)
     mirrored = modes[(-i) % nodes]
     norms = (modes**2).sum(axis=0)
     odd = (modes * mirrored).sum(axis=0) < -0.9 * norms
