@@ -14,7 +14,7 @@ from solver.case.schema import Case
 from solver.control import read_control, same_grid, transfer
 from solver.diagnostics import adjoint_norm
 from solver.log import LOG, Progress, format_seconds
-from solver.optimisers import OPTIMISERS, Iterate, Outcome, Settings
+from solver.optimisers import OPTIMISERS, Iterate, Optimisation, Outcome, Settings
 from solver.parallel import on_root
 from solver.problem import Evaluation, Problem, Trajectory
 from solver.resolution import check_resolution
@@ -129,6 +129,9 @@ def solve(problem: Problem) -> Result:
     optimise = case.optimizer.method != "none"
     if optimise:
         for h in case.geometry.continuation:
+            if case.optimizer.step != "armijo":
+                LOG.info("continuation mesh h = %g left out: fixed steps are taken on the finest mesh alone", h)
+                continue
             if h <= (case.geometry.h or 0.0):
                 LOG.info("continuation mesh h = %g left out: not coarser than geometry.h = %g", h, case.geometry.h)
                 continue
@@ -182,24 +185,27 @@ def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, fin
     )  # fmt: skip
 
     scale = np.sqrt(problem.dt)[:, None, None]
-    evaluations: dict[bytes, Evaluation] = {}
-
-    def objective(u: FloatArray) -> tuple[float, FloatArray]:
-        evaluation = problem.evaluate(u.reshape(problem.control_shape) / scale)
-        evaluations[u.tobytes()] = evaluation
-        return evaluation.J, (scale * evaluation.gradient).ravel()
-
     lines = _IterationLines(untrained.gradient_norm, target, case.optimizer.max_iterations)
-
-    def report(iterate: Iterate) -> None:
-        evaluation = evaluations[iterate.u.tobytes()]
-        evaluations.clear()
-        evaluations[iterate.u.tobytes()] = evaluation
-        tally.record(problem, iterate, evaluation)
-        lines(iterate, *tally.solves(problem))
-
-    optimiser = OPTIMISERS[case.optimizer.method]
-    outcome = optimiser(objective, (scale * W).ravel(), Settings(case.optimizer.max_iterations, target), report)
+    evaluations: dict[bytes, Evaluation] = {}  # at the last iterate and the trial points since
+    with Optimisation(OPTIMISERS[case.optimizer.method], (scale * W).ravel(), _settings(case, target)) as optimisation:
+        while (u := optimisation.ask()) is not None:
+            try:
+                evaluation = problem.evaluate(u.reshape(problem.control_shape) / scale)
+            except SweepError as error:
+                if not evaluations:
+                    raise
+                LOG.warning("trial point left aside: %s", error)
+                optimisation.tell(math.inf, np.full_like(u, math.nan))
+            else:
+                evaluations[u.tobytes()] = evaluation
+                optimisation.tell(evaluation.J, (scale * evaluation.gradient).ravel())
+            for iterate in optimisation.accepted():
+                accepted = evaluations[iterate.u.tobytes()]
+                evaluations = {iterate.u.tobytes(): accepted}
+                tally.record(problem, iterate, accepted)
+                lines(iterate, *tally.solves(problem))
+    outcome = optimisation.outcome
+    assert outcome is not None
     last = outcome.last
     verdict = "converged" if outcome.converged else "NOT converged"
     LOG.log(
@@ -211,6 +217,18 @@ def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, fin
     if "line search" in outcome.reason:
         _judge_gradient(problem, last.u.reshape(problem.control_shape) / scale)
     return outcome, untrained
+
+
+def _settings(case: Case, target: float) -> Settings:
+    optimizer = case.optimizer
+    return Settings(
+        max_iterations=optimizer.max_iterations,
+        gradient_norm=target,
+        step=optimizer.step,
+        relaxation=optimizer.relaxation,
+        anderson=optimizer.anderson,
+        regularization=case.objective.regularization,
+    )
 
 
 class _IterationLines:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from solver.case.schema import DIMENSIONS, Case
+from solver.case.schema import DIMENSIONS, METHOD_OF, Case
 
 __all__ = ["check_case", "largest_kappa"]
 
@@ -17,7 +17,7 @@ _MIN_H = {"circle": 1e-5, "sphere": 2e-3}
 
 def check_case(case: Case) -> list[tuple[str, str]]:
     """(key, message) for every mistake that one key alone does not show."""
-    return [*_geometry(case), *_lengths(case), *_kappa(case), *_depth(case), *_files(case)]
+    return [*_geometry(case), *_lengths(case), *_kappa(case), *_depth(case), *_optimizer(case), *_files(case)]
 
 
 def largest_kappa(h: float) -> float:
@@ -87,6 +87,19 @@ def _depth(case: Case) -> Iterator[tuple[str, str]]:
     grown = rest if depth.growth == 1 else 2 * math.log1p(0.5 * rest * (depth.growth - 1)) / math.log(depth.growth)
     if fine + grown > _MAX_STEPS:
         yield "depth.first_step", f"{depth.first_step:g} gives {fine + grown:.1e} steps: at most {_MAX_STEPS}"
+
+
+def _optimizer(case: Case) -> Iterator[tuple[str, str]]:
+    optimizer = case.optimizer
+    for key, method in METHOD_OF.items():
+        if key in optimizer.model_fields_set and optimizer.method != method:
+            yield f"optimizer.{key}", f"belongs to method = {method!r}; the method is {optimizer.method!r}"
+    if optimizer.method == "sweep" and case.objective.regularization == 0.0:
+        yield (
+            "optimizer.method",
+            "'sweep' needs objective.regularization above 0: it iterates W = −(1/λ_reg) Σρ∫∇φσᵀdμ; allowed at 0 are "
+            "'lbfgs', 'gradient' and 'none'",
+        )
 
 
 def _files(case: Case) -> Iterator[tuple[str, str]]:

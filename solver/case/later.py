@@ -11,7 +11,6 @@ _KEYS = {
     "geometry": {"adapt", "tolerance", "max_nodes", "dimension"},
     "initial": {"means", "kappas", "weights", "perturbation", "seed"},
     "objective": {"candidates", "kappa", "mean", "temperature", "readout", "histogram", "seed", "file"},
-    "optimizer": {"step", "relaxation", "anderson"},
     "output": {"memory"},
 }
 _VALUES: dict[tuple[str, str], set[object]] = {
@@ -20,7 +19,7 @@ _VALUES: dict[tuple[str, str], set[object]] = {
     ("initial", "law"): {"uniform", "mixture"},
     ("depth", "grid"): {"adaptive"},
     ("objective", "loss"): {"bag_of_words"},
-    ("optimizer", "method"): {"sweep", "gradient", "newton"},
+    ("optimizer", "method"): {"newton"},
     ("optimizer", "start"): {"steer"},
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tomli_w
 
-from solver.case.schema import Case
+from solver.case.schema import METHOD_OF, Case
 
 __all__ = ["dump_case"]
 
@@ -18,6 +18,8 @@ def dump_case(case: Case) -> str:
     tables = case.model_dump(mode="json", exclude_none=True)
     if case.depth.grid == "uniform":
         tables["depth"] = {key: value for key, value in tables["depth"].items() if key not in _GRADED}
+    method = case.optimizer.method
+    tables["optimizer"] = {key: v for key, v in tables["optimizer"].items() if METHOD_OF.get(key, method) == method}
     return tomli_w.dumps(_lists(tables))
 
 

@@ -15,7 +15,7 @@ from conftest import smooth_control
 
 from solver.case import CaseError
 from solver.control import read_control, transfer, write_control
-from solver.optimisers import Outcome
+from solver.optimisers import Outcome, Proposals, Settings
 from solver.parallel import on_root
 from solver.problem import Problem
 from solver.resolution import gradient_ratio
@@ -171,8 +171,8 @@ def test_failed_line_search_is_explained(
     problem = make_problem("circle", {"noise.epsilon": 0.1, "depth.T": 2.0})
     real = training.OPTIMISERS["lbfgs"]
 
-    def failing(objective, start, settings, report) -> Outcome:  # type: ignore[no-untyped-def]
-        outcome = real(objective, start, dataclasses.replace(settings, max_iterations=2), report)
+    def failing(start: np.ndarray, settings: Settings) -> Proposals:
+        outcome = yield from real(start, dataclasses.replace(settings, max_iterations=2))
         return Outcome(outcome.last, False, "the line search found no lower point (forced)")
 
     monkeypatch.setitem(training.OPTIMISERS, "lbfgs", failing)
