@@ -190,7 +190,8 @@ def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, fin
     with Optimisation(OPTIMISERS[case.optimizer.method], (scale * W).ravel(), _settings(case, target)) as optimisation:
         while (u := optimisation.ask()) is not None:
             try:
-                evaluation = problem.evaluate(u.reshape(problem.control_shape) / scale)
+                with np.errstate(over="ignore"):  # overflow at a wild trial point ends in a SweepError
+                    evaluation = problem.evaluate(u.reshape(problem.control_shape) / scale)
             except SweepError as error:
                 if not evaluations:
                     raise

@@ -11,7 +11,7 @@ from solver.types import FloatArray
 __all__ = ["gradient"]
 
 _GROWTH = 2.0
-_DIVERGED = 1e6
+_DIVERGED = 1e4  # ‖∇J‖ over that at the start
 
 
 def gradient(start: FloatArray, settings: Settings) -> Proposals:

@@ -13,6 +13,8 @@ from solver.types import FloatArray
 
 __all__ = ["Iterate", "Optimiser", "Outcome", "Point", "Proposals", "Settings", "ending", "evaluate", "iterate_at"]
 
+_LARGEST = 1e150  # an entry of u; beyond, ‖u‖² overflows
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -100,8 +102,8 @@ class Point:
 
 
 def evaluate(u: FloatArray) -> Generator[FloatArray | Iterate, Answer, Point]:
-    """Propose u and wait for the answer; for use with ``yield from``. A point that is not finite has J = ∞, unasked."""
-    if not np.isfinite(u).all():
+    """Propose u and wait for the answer; for use with ``yield from``. A point that is no control has J = ∞, unasked."""
+    if not np.abs(u).max(initial=0.0) <= _LARGEST:  # nan too
         return Point(u, math.inf, np.full_like(u, math.nan))
     answer = yield u
     if answer is None:
