@@ -37,7 +37,12 @@ def build_space(case: Case, comm: MPI.Comm) -> Space:
 
 
 def continuation_cases(case: Case) -> list[Case]:
-    """The case on each of its continuation meshes that is coarser than its own, coarsest first."""
+    """The case on each mesh to be solved before its own, coarsest first: none for `method = "none"`.
+
+    Fixed steps of `gradient` are all taken on the finest mesh: one step from W = 0 is to be one step.
+    """
+    if case.optimizer.method == "none" or case.optimizer.step != "armijo":
+        return []
     finest = case.geometry.h or 0.0
     coarser = [h for h in case.geometry.continuation if h > finest]
     for h in case.geometry.continuation[len(coarser) :]:

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from solver.case.load import CaseError
+from solver.case.schema import Case
 from solver.control import read_control, same_grid, transfer
 from solver.diagnostics import adjoint_norm
 from solver.geometry import continuation_cases
 from solver.log import LOG, Progress, format_seconds
-from solver.optimisers import OPTIMISERS, Iterate, Outcome, Settings
+from solver.optimisers import OPTIMISERS, Iterate, Optimisation, Outcome, Settings
 from solver.parallel import on_root
 from solver.problem import Evaluation, Problem, Trajectory
 from solver.resolution import check_resolution
@@ -119,13 +120,12 @@ def solve(problem: Problem) -> Result:
     tally = _Tally()
     optimise = case.optimizer.method != "none"
     previous: tuple[Problem, FloatArray] | None = None
-    if optimise:
-        for coarse_case in continuation_cases(case):
-            coarse = Problem(coarse_case, problem.comm)
-            tolerance = max(case.optimizer.gradient_tolerance, _COARSE_TOLERANCE)
-            reached, _ = _train(coarse, _start(coarse, previous), tolerance, tally, final=False)
-            previous = coarse, reached.last.u.reshape(problem.control_shape) / np.sqrt(coarse.dt)[:, None, None]
-            tally.leave(coarse)
+    for coarse_case in continuation_cases(case):
+        coarse = Problem(coarse_case, problem.comm)
+        tolerance = max(case.optimizer.gradient_tolerance, _COARSE_TOLERANCE)
+        reached, _ = _train(coarse, _start(coarse, previous), tolerance, tally, final=False)
+        previous = coarse, reached.last.u.reshape(problem.control_shape) / np.sqrt(coarse.dt)[:, None, None]
+        tally.leave(coarse)
     W = _start(problem, previous)
     outcome: Outcome | None = None
     if optimise:
@@ -172,24 +172,28 @@ def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, fin
     )  # fmt: skip
 
     scale = np.sqrt(problem.dt)[:, None, None]
-    evaluations: dict[bytes, Evaluation] = {}
-
-    def objective(u: FloatArray) -> tuple[float, FloatArray]:
-        evaluation = problem.evaluate(u.reshape(problem.control_shape) / scale)
-        evaluations[u.tobytes()] = evaluation
-        return evaluation.J, (scale * evaluation.gradient).ravel()
-
     lines = _IterationLines(untrained.gradient_norm, target, case.optimizer.max_iterations)
-
-    def report(iterate: Iterate) -> None:
-        evaluation = evaluations[iterate.u.tobytes()]
-        evaluations.clear()
-        evaluations[iterate.u.tobytes()] = evaluation
-        tally.record(problem, iterate, evaluation)
-        lines(iterate, *tally.solves(problem))
-
-    optimiser = OPTIMISERS[case.optimizer.method]
-    outcome = optimiser(objective, (scale * W).ravel(), Settings(case.optimizer.max_iterations, target), report)
+    evaluations: dict[bytes, Evaluation] = {}  # at the last iterate and the trial points since
+    with Optimisation(OPTIMISERS[case.optimizer.method], (scale * W).ravel(), _settings(case, target)) as optimisation:
+        while (u := optimisation.ask()) is not None:
+            try:
+                with np.errstate(over="ignore"):  # overflow at a wild trial point ends in a SweepError
+                    evaluation = problem.evaluate(u.reshape(problem.control_shape) / scale)
+            except SweepError as error:
+                if not evaluations:
+                    raise
+                LOG.warning("trial point left aside: %s", error)
+                optimisation.tell(math.inf, np.full_like(u, math.nan))
+            else:
+                evaluations[u.tobytes()] = evaluation
+                optimisation.tell(evaluation.J, (scale * evaluation.gradient).ravel())
+            for iterate in optimisation.accepted():
+                accepted = evaluations[iterate.u.tobytes()]
+                evaluations = {iterate.u.tobytes(): accepted}
+                tally.record(problem, iterate, accepted)
+                lines(iterate, *tally.solves(problem))
+    outcome = optimisation.outcome
+    assert outcome is not None
     last = outcome.last
     verdict = "converged" if outcome.converged else "NOT converged"
     LOG.log(
@@ -201,6 +205,18 @@ def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, fin
     if "line search" in outcome.reason:
         _judge_gradient(problem, last.u.reshape(problem.control_shape) / scale)
     return outcome, untrained
+
+
+def _settings(case: Case, target: float) -> Settings:
+    optimizer = case.optimizer
+    return Settings(
+        max_iterations=optimizer.max_iterations,
+        gradient_norm=target,
+        step=optimizer.step,
+        relaxation=optimizer.relaxation,
+        anderson=optimizer.anderson,
+        regularization=case.objective.regularization,
+    )
 
 
 class _IterationLines:

@@ -22,7 +22,7 @@ _MIN_H = {"circle": 1e-5, "sphere": 2e-3}
 def check_case(case: Case) -> list[tuple[str, str]]:
     """(key, message) for every mistake that one key alone does not show."""
     misplaced = [(key, text) for key, text, chosen in unused_keys(case) if not chosen]
-    checks = (_geometry, _lengths, _mixture, _kappa, _depth, _saddle, _files)
+    checks = (_geometry, _lengths, _mixture, _kappa, _depth, _optimizer, _files)
     return [*misplaced, *(mistake for check in checks for mistake in check(case))]
 
 
@@ -145,10 +145,19 @@ def _depth(case: Case) -> Iterator[tuple[str, str]]:
         yield "depth.first_step", f"{depth.first_step:g} gives {fine + grown:.1e} steps: at most {_MAX_STEPS}"
 
 
+def _optimizer(case: Case) -> Iterator[tuple[str, str]]:
+    if case.optimizer.method == "sweep" and case.objective.regularization == 0.0:
+        yield (
+            "optimizer.method",
+            "'sweep' needs objective.regularization above 0: it iterates W = −(1/λ_reg) Σρ∫∇φσᵀdμ; allowed at 0 are "
+            "'lbfgs', 'gradient' and 'none'",
+        )
+    if case.optimizer.start == "steer":
+        yield from _saddle(case)
+
+
 def _saddle(case: Case) -> Iterator[tuple[str, str]]:
     """'steer' waits at ±v₂: a saddle only if λ₁ > λ₂, and a place that holds a cluster together only if λ₂ > 0."""
-    if case.optimizer.start != "steer":
-        return
     if is_factory(case.attention.kernel):
         yield "optimizer.start", "'steer' knows the saddles of kernel = 'exponential' only; use 'zero'"
         return

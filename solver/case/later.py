@@ -9,13 +9,12 @@ __all__ = ["not_yet"]
 _SECTIONS = {"auxiliary", "sweep", "particles"}
 _KEYS = {
     "geometry": {"adapt", "tolerance", "max_nodes", "dimension"},
-    "optimizer": {"step", "relaxation", "anderson"},
     "output": {"memory"},
 }
 _VALUES: dict[tuple[str, str], set[object]] = {
     ("geometry", "manifold"): {"hypersphere"},
     ("depth", "grid"): {"adaptive"},
-    ("optimizer", "method"): {"sweep", "gradient", "newton"},
+    ("optimizer", "method"): {"newton"},
 }
 
 

@@ -13,7 +13,14 @@ from solver.case.factories import is_factory
 
 __all__ = ["DIMENSIONS", "SELECTORS", "Case"]
 
-SELECTORS = {"attention": "kernel", "ffn": "activation", "initial": "law", "depth": "grid", "objective": "loss"}
+SELECTORS = {
+    "attention": "kernel",
+    "ffn": "activation",
+    "initial": "law",
+    "depth": "grid",
+    "objective": "loss",
+    "optimizer": "method",
+}
 OWN = "module:factory"
 DIMENSIONS = {"circle": 2, "sphere": 3}
 MAX_EIGENVALUE = 50.0
@@ -222,15 +229,49 @@ class Objective(_Section):
 class Optimizer(_Section):
     """How the control is found."""
 
-    method: Literal["lbfgs", "none"] = _key("lbfgs", "'lbfgs' or 'none'", "'none' runs the start control as it is")
+    method: Literal["lbfgs", "sweep", "gradient", "none"] = _key(
+        "lbfgs",
+        "'lbfgs', 'sweep', 'gradient' or 'none'",
+        "'lbfgs': quasi-Newton; 'sweep': forward-backward sweeps, the damped fixed point of W = −(1/λ_reg) Σρ∫∇φσᵀdμ "
+        "(needs λ_reg > 0); 'gradient': descent; 'none' runs the start control as it is",
+    )
     start: str = _key(
         "zero",
         "'zero', 'steer' or the path of a control.npz",
         "first control; steer: to the saddle at once, on to the target in time; a path is relative to the case file",
     )
-    max_iterations: Integer = _key(200, "an integer ≥ 0", "iterations on each mesh", ge=0)
+    max_iterations: Integer = _key(
+        200,
+        "an integer ≥ 0",
+        "iterations on each mesh; one costs an evaluation (forward and adjoint sweep), and another for every trial "
+        "that does not lower J: 1 to 2 in all; with fixed steps exactly 1",
+        ge=0,
+    )
     gradient_tolerance: Real = _key(
         1e-3, "a number above 0", "L² gradient norm relative to W = 0 on the same mesh (floor 1e-10)", gt=0
+    )
+    step: Annotated[Real, Field(gt=0)] | Literal["armijo"] = _key(
+        "armijo",
+        "a number above 0 or 'armijo'",
+        "α of fixed steps W ← W − αg, all on the finest mesh (one from W = 0 is P1's 1-GD); or steps such that J "
+        "decreases sufficiently",
+        only=("gradient",),
+    )
+    relaxation: Real = _key(
+        0.5,
+        "a number above 0 and up to 1",
+        "first relaxation ω, adapted to the curvature from then on",
+        only=("sweep",),
+        gt=0,
+        le=1,
+    )
+    anderson: Integer = _key(
+        5,
+        "an integer between 0 and 50",
+        "memory of Anderson's acceleration; 0 switches it off",
+        only=("sweep",),
+        ge=0,
+        le=50,
     )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from solver.optimisers.protocol import Iterate, Objective, Outcome, Settings
+from solver.optimisers.inversion import inside_out
+from solver.optimisers.linesearch import NO_LOWER_POINT
+from solver.optimisers.protocol import Outcome, Proposals, Settings, ending, evaluate, iterate_at
 from solver.types import FloatArray
 
 __all__ = ["lbfgs"]
@@ -15,42 +19,56 @@ __all__ = ["lbfgs"]
 _MEMORY = 30
 _LINE_SEARCH_STEPS = 30
 
+_Question = tuple[str, FloatArray]
+_Answer = tuple[float, FloatArray] | bool
 
-def lbfgs(objective: Objective, start: FloatArray, settings: Settings, report: Callable[[Iterate], None]) -> Outcome:
+
+def lbfgs(start: FloatArray, settings: Settings) -> Proposals:
     """See `Optimiser`. Stops on the gradient norm alone; SciPy's own criteria are switched off."""
-    gradients: dict[bytes, FloatArray] = {}
+    known = yield from evaluate(start)
+    last = iterate_at(known)
+    yield last
+    if outcome := ending(last, settings):
+        return outcome
+    seen = {start.tobytes(): known}  # the last iterate and the trial points since
+    scipy = inside_out(_minimize(start))
+    answer: _Answer | None = None
+    try:
+        while True:
+            question, u = scipy.send(answer)  # type: ignore[arg-type]
+            if question == "evaluate":
+                if u.tobytes() not in seen:  # SciPy begins with the start
+                    seen[u.tobytes()] = yield from evaluate(u)
+                point = seen[u.tobytes()]
+                if not math.isfinite(point.J):
+                    return Outcome(last, False, "J is not finite at a trial point of the line search")
+                answer = point.J, point.gradient
+            else:
+                point = seen[u.tobytes()]
+                seen = {u.tobytes(): point}
+                last = iterate_at(point, last)
+                yield last
+                if outcome := ending(last, settings):
+                    return outcome
+                answer = True
+    except StopIteration:
+        return Outcome(last, False, NO_LOWER_POINT)
+    finally:
+        scipy.close()
 
-    def evaluate(u: FloatArray) -> tuple[float, FloatArray]:
-        J, gradient = objective(u)
-        gradients[u.tobytes()] = gradient
-        return J, gradient
 
-    J, gradient = evaluate(start)
-    last = Iterate(0, start, J, float(np.linalg.norm(gradient)), 0.0)
-    report(last)
-    if last.gradient_norm <= settings.gradient_norm:
-        return Outcome(last, True, "the start already meets the tolerance")
-    if settings.max_iterations == 0:
-        return Outcome(last, False, "no iterations allowed")
+def _minimize(start: FloatArray) -> Callable[[Callable[[_Question], _Answer]], None]:
+    """SciPy's L-BFGS-B as a function of the callback it asks through: ("evaluate", u) and ("accepted", u)."""
 
-    def accept(intermediate_result: OptimizeResult) -> None:
-        nonlocal last
-        u = np.array(intermediate_result.x)
-        gradient = gradients[u.tobytes()]
-        gradients.clear()
-        gradients[u.tobytes()] = gradient
-        norm = float(np.linalg.norm(gradient))
-        step = float(np.linalg.norm(u - last.u))
-        last = Iterate(last.iteration + 1, u, float(intermediate_result.fun), norm, step)
-        report(last)
-        if norm <= settings.gradient_norm or last.iteration >= settings.max_iterations:
-            raise StopIteration
+    def run(ask: Callable[[_Question], _Answer]) -> None:
+        def objective(u: FloatArray) -> Any:
+            return ask(("evaluate", np.array(u)))
 
-    options = {"maxcor": _MEMORY, "maxls": _LINE_SEARCH_STEPS, "ftol": 0.0, "gtol": 0.0}
-    limits = {"maxiter": 2**31 - 1, "maxfun": 2**31 - 1}  # `accept` counts
-    outcome = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=accept, options={**options, **limits})
-    if last.gradient_norm <= settings.gradient_norm:
-        return Outcome(last, True, "gradient tolerance met")
-    if last.iteration >= settings.max_iterations:
-        return Outcome(last, False, f"stopped after {last.iteration} iterations")
-    return Outcome(last, False, f"the line search found no lower point ({str(outcome.message).strip()})")
+        def accept(intermediate_result: OptimizeResult) -> None:
+            ask(("accepted", np.array(intermediate_result.x)))
+
+        options = {"maxcor": _MEMORY, "maxls": _LINE_SEARCH_STEPS, "ftol": 0.0, "gtol": 0.0}
+        limits = {"maxiter": 2**31 - 1, "maxfun": 2**31 - 1}  # `ending` counts
+        minimize(objective, start, jac=True, method="L-BFGS-B", callback=accept, options={**options, **limits})
+
+    return run

@@ -15,10 +15,11 @@ from conftest import smooth_control
 
 from solver.case import CaseError
 from solver.control import read_control, transfer, write_control
-from solver.optimisers import Outcome
+from solver.optimisers import Outcome, Proposals, Settings
 from solver.parallel import on_root
-from solver.problem import Problem
+from solver.problem import Evaluation, Problem
 from solver.resolution import gradient_ratio
+from solver.sweeps import SweepError
 from solver.training import solve
 
 
@@ -171,8 +172,8 @@ def test_failed_line_search_is_explained(
     problem = make_problem("circle", {"noise.epsilon": 0.1, "depth.T": 2.0})
     real = training.OPTIMISERS["lbfgs"]
 
-    def failing(objective, start, settings, report) -> Outcome:  # type: ignore[no-untyped-def]
-        outcome = real(objective, start, dataclasses.replace(settings, max_iterations=2), report)
+    def failing(start: np.ndarray, settings: Settings) -> Proposals:
+        outcome = yield from real(start, dataclasses.replace(settings, max_iterations=2))
         return Outcome(outcome.last, False, "the line search found no lower point (forced)")
 
     monkeypatch.setitem(training.OPTIMISERS, "lbfgs", failing)
@@ -184,6 +185,33 @@ def test_failed_line_search_is_explained(
     if problem.comm.rank == 0 and problem.comm.size == 1:
         assert "NOT converged" in caplog.text
         assert "the gradient is right" in caplog.text
+
+
+@pytest.mark.parametrize("method", ["lbfgs", "sweep", "gradient"])
+def test_failed_sweep_at_a_trial_point_does_not_lose_the_run(
+    method: str, make_problem: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Would catch a run of hours ended without results by one wild trial point; a start that fails must end it."""
+    problem = make_problem("circle", {"noise.epsilon": 0.1, "depth.T": 2.0, "optimizer.method": method})
+    real, calls, failing = problem.evaluate, [0], [4]
+
+    def evaluate(W: np.ndarray | None) -> Evaluation:
+        calls[0] += 1
+        if calls[0] in failing:
+            raise SweepError("forward step 0: forced")
+        return real(W)
+
+    monkeypatch.setattr(problem, "evaluate", evaluate)
+    result = problem.solve()
+    J = [row.J for row in result.history]
+    assert all(after < before for before, after in itertools.pairwise(J))
+    if method == "lbfgs":  # SciPy's line search cannot go on
+        assert "not finite at a trial point" in result.summary["optimizer"]["reason"]
+    else:
+        assert calls[0] > 4
+    calls[0], failing[0] = 0, 1
+    with pytest.raises(SweepError, match="forced"):
+        problem.solve()
 
 
 def test_forward_reports_what_is_wrong_with_a_control(make_problem: Callable[..., Problem]) -> None:

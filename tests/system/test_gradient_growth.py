@@ -6,9 +6,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-from system.studies import collective_rate, logarithmic_rate, reference, untrained_gradient
+from system.studies import circle_h, collective_rate, logarithmic_rate, make_case, reference, untrained_gradient
 
 from solver.phases import terminal_rate
+from solver.problem import Problem
 
 pytestmark = pytest.mark.serial
 
@@ -42,6 +43,15 @@ def test_terminal_rate_reads_that_growth(dt: float) -> None:
     rate = terminal_rate(*gradient(628, dt))
     assert rate is not None
     assert rate == pytest.approx(collective_rate(628), rel=0.01)
+
+
+def test_one_step_of_gradient_descent_inherits_that_rate() -> None:
+    """Within 1 %: catches a 1-GD that is no longer W = −α g, or a summary that reads its rate off something else."""
+    one_step = {"optimizer__method": "gradient", "optimizer__step": 0.1, "optimizer__max_iterations": 1}
+    case = make_case("circle", circle_h(628), 0.01, T, round(T / 0.05), objective__target=[0.0, 1.0], **one_step)
+    result = Problem(case).solve()
+    assert terminal_rate(result.problem.t, result.W) == pytest.approx(collective_rate(628), rel=0.01)
+    assert result.summary["phases"]["terminal_rate"] == pytest.approx(collective_rate(628), rel=0.01)
 
 
 def test_growth_is_exponential_down_to_a_thousandth() -> None:

@@ -32,6 +32,7 @@ def test_good_case_and_its_defaults(write: Write) -> None:
     optimizer = case.optimizer
     assert (optimizer.method, optimizer.start) == ("lbfgs", "zero")
     assert (optimizer.max_iterations, optimizer.gradient_tolerance) == (200, 1e-3)
+    assert (optimizer.step, optimizer.relaxation, optimizer.anderson) == ("armijo", 0.5, 5)
     assert (case.output.frames, case.output.formats, case.output.figures) == (81, ("vtx", "vtk"), True)
     assert case.output.directory == Path.cwd() / "results" / "some"
     assert case.geometry.continuation == ()
@@ -90,7 +91,16 @@ BAD: list[tuple[str, Any, str]] = [
     ("objective.target", [0.0, 0.0, 0.0], "other than zero"),
     ("objective.target", [1.0, 0.0, 0.0, 0.0], "3 on the sphere"),
     ("objective.regularization", -0.1, "≥ 0"),
-    ("optimizer.method", "adam", "'lbfgs' or 'none'"),
+    ("optimizer.method", "adam", "'sweep', 'gradient' or 'none'"),
+    ("optimizer.step", 0.0, "above 0 or 'armijo'"),
+    ("optimizer.step", -1, "above 0 or 'armijo'"),
+    ("optimizer.step", "wolfe", "above 0 or 'armijo'"),
+    ("optimizer.step", True, "above 0 or 'armijo'"),
+    ("optimizer.relaxation", 0.0, "above 0 and up to 1"),
+    ("optimizer.relaxation", 1.5, "above 0 and up to 1"),
+    ("optimizer.relaxation", "half", "above 0 and up to 1"),
+    ("optimizer.anderson", -1, "between 0 and 50"),
+    ("optimizer.anderson", 2.5, "between 0 and 50"),
     ("optimizer.max_iterations", 10.5, "an integer"),
     ("optimizer.gradient_tolerance", 0.0, "above 0"),
     ("output.frames", 1, "≥ 2"),
@@ -282,10 +292,7 @@ LATER: list[tuple[str, Any]] = [
     ("geometry.max_nodes", 100),
     ("geometry.dimension", 5),
     ("depth.grid", "adaptive"),
-    ("optimizer.method", "sweep"),
-    ("optimizer.method", "gradient"),
     ("optimizer.method", "newton"),
-    ("optimizer.anderson", 5),
     ("output.memory", "low"),
     ("particles.n", 64),
     ("auxiliary.kernel", "rope"),

@@ -44,6 +44,11 @@ def test_shipped_cases_dump_and_reload(path: Path, tmp_path: Path) -> None:
         {"output.formats": [], "output.figures": False, "geometry.continuation": []},
         {"title": 'quotes " and \\ and ε\nand a line'},
         {"depth.T": 80, "initial.kappa": 3},
+        {"optimizer.method": "gradient", "optimizer.step": 0.1},
+        {"optimizer.method": "gradient", "optimizer.step": "armijo"},
+        {"optimizer.method": "gradient", "optimizer.step": 2},
+        {"optimizer.method": "sweep", "optimizer.relaxation": 1, "optimizer.anderson": 0},
+        {"optimizer.method": "none"},
     ],
 )
 def test_overridden_cases_dump_and_reload(overrides: dict[str, Any], tmp_path: Path) -> None:
