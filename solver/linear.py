@@ -41,9 +41,9 @@ class LinearSolveError(RuntimeError):
 class ImplicitSolver:
     """Solves with M-matrices M + Δt L, label by label, on one PETSc matrix whose entries change from step to step.
 
-    BiCGStab with (block) ILU(0); where it fails, or leaves more than round-off of the mass in the residual
-    (1ᵀ(b − Ax) is the step's mass error), LU takes over. Nothing is carried from one solve to the next but the
-    sparsity pattern.
+    BiCGStab with (block) ILU(0). Where more than round-off of the mass is left in the residual (1ᵀ(b − Ax) is the
+    step's mass error) the solution is refined; where the residual as a whole is too large, LU takes over. Nothing is
+    carried from one solve to the next but the sparsity pattern.
 
     Args:
         space: The P1 space.

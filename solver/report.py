@@ -36,10 +36,11 @@ def _optimiser(optimizer: Json) -> str:
     sweeps = f"{optimizer['forward_solves']} forward and {optimizer['adjoint_solves']} adjoint sweeps"
     if optimizer["method"] == "none":
         return f"none: the control was run as given ({sweeps})"
-    start = optimizer["gradient_norm_initial"]
+    start, count = optimizer["gradient_norm_initial"], optimizer["iterations"]
+    iterations = f"{count} iteration{'' if count == 1 else 's'}"
     relative = f"{optimizer['gradient_norm'] / start:.2e} of its value at W = 0" if start else "0"
     verdict = "converged" if optimizer["converged"] else f"NOT converged ({optimizer['reason']})"
-    return f"{optimizer['method']} {verdict}: gradient {relative}, {optimizer['iterations']} iterations, {sweeps}"
+    return f"{optimizer['method']} {verdict}: gradient {relative}, {iterations}, {sweeps}"
 
 
 def _phases(phases: Json) -> str:

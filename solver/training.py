@@ -14,6 +14,7 @@ from solver.case.schema import Case
 from solver.control import read_control, same_grid, transfer
 from solver.diagnostics import adjoint_norm
 from solver.geometry import continuation_cases
+from solver.gradient_check import judge_gradient
 from solver.log import LOG, Progress, format_seconds
 from solver.optimisers import OPTIMISERS, Iterate, Optimisation, Outcome, Settings
 from solver.parallel import on_root
@@ -29,7 +30,6 @@ __all__ = ["HistoryRow", "Result", "solve"]
 
 _COARSE_TOLERANCE = 1e-2
 _GRADIENT_FLOOR = 1e-10
-_RELATIVE_ROUND_OFF = 1e-11
 _MASS_WARNING, _MASS_FAILURE = 1e-9, 1e-6
 _SECONDS_BETWEEN_LINES = 2.0
 
@@ -164,6 +164,8 @@ def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, fin
     mu = steps[-1].after
     untrained = Untrained(mu, problem.terminal_loss(mu), gradient, math.sqrt(problem.squared_norm(gradient)))
     check_resolution(problem, mu, gradient, final)
+    if problem.epsilon == 0.0 and final:
+        LOG.warning("noise.epsilon = 0: upwind fluxes have kinks, so J is not smooth and training may stop early")
     target = max(tolerance * untrained.gradient_norm, _GRADIENT_FLOOR)
     LOG.info(
         "mesh: %d nodes, h = %.3g; %d depth steps; attention rank %d (error %.1e); gradient at W = 0: %.4g",
@@ -198,12 +200,12 @@ def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, fin
     verdict = "converged" if outcome.converged else "NOT converged"
     LOG.log(
         20 if outcome.converged else 30,
-        "%s on %d nodes after %d iterations: %s; J = %.8g, relative gradient %.2e (tolerance %.1e)",
+        "%s on %d nodes, iteration %d: %s; J = %.8g, relative gradient %.2e (tolerance %.1e)",
         verdict, problem.space.nodes, last.iteration, outcome.reason, last.J,
         last.gradient_norm / untrained.gradient_norm if untrained.gradient_norm else math.nan, tolerance,
     )  # fmt: skip
     if "line search" in outcome.reason:
-        _judge_gradient(problem, last.u.reshape(problem.control_shape) / scale)
+        judge_gradient(problem, last.u.reshape(problem.control_shape) / scale)
     return outcome, untrained
 
 
@@ -246,25 +248,6 @@ class _IterationLines:
         by_gradient = elapsed * math.log(iterate.gradient_norm / self._target) / fallen
         by_limit = elapsed * (self._limit - iterate.iteration) / iterate.iteration
         return format_seconds(min(by_gradient, by_limit))
-
-
-def _judge_gradient(problem: Problem, W: FloatArray) -> None:
-    """After a failed line search: say whether the gradient agrees with differences of J. Collective."""
-    _, gradient = problem.gradient(W)
-    norm = math.sqrt(problem.squared_norm(gradient))
-    direction = gradient / norm
-    scale = 1e-4 * max(1.0, math.sqrt(problem.squared_norm(W)))
-    ahead, _ = problem.gradient(W + scale * direction)
-    behind, _ = problem.gradient(W - scale * direction)
-    measured = (ahead - behind) / (2 * scale)
-    error = abs(measured - norm) / norm
-    if error < 1e-3:
-        verdict = "the gradient is right; J cannot be lowered further in double precision"
-    elif 2 * scale * norm < _RELATIVE_ROUND_OFF * abs(ahead):
-        verdict = "inconclusive: such differences of J are round-off; J cannot be lowered further"
-    else:
-        verdict = "the gradient does not match J: please report this case"
-    LOG.warning("gradient check along itself: %.6e, by differences %.6e: %s", norm, measured, verdict)
 
 
 def _judge_mass(problem: Problem, trajectory: Trajectory) -> None:

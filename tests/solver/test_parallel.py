@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from solver.case import CaseError
-from solver.parallel import allreduce, check_launcher, on_root
+from solver.parallel import allreduce, check_launcher, everywhere, on_root
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,6 +25,20 @@ class Unpicklable(Exception):  # noqa: N818
 
     def __init__(self, first: int, second: int) -> None:
         super().__init__(f"{first} and {second}")
+
+
+@pytest.mark.ranks
+def test_everywhere_raises_on_all_what_one_rank_met(comm: MPI.Comm) -> None:
+    """Catches a rank that fails alone, say with a file it cannot see, while the others go on into a collective call."""
+
+    def fail_on_the_last() -> int:
+        if comm.rank == comm.size - 1:
+            raise CaseError([f"objective.loss: rank {comm.rank} has no such file"])
+        return comm.rank
+
+    with pytest.raises(CaseError, match=f"rank {comm.size - 1} has no such file"):
+        everywhere(comm, fail_on_the_last)
+    assert everywhere(comm, lambda: comm.rank) == comm.rank
 
 
 @pytest.mark.ranks

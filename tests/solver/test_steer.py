@@ -67,6 +67,35 @@ def test_reaches_holds_and_leaves_the_saddle(changes: dict[str, object], make_pr
     assert np.abs(W[middle]).max() < 0.01 * np.abs(W).max(), "waiting must cost nothing"
 
 
+def test_softmax_attention(make_problem: Make) -> None:
+    """Catches the cluster flow of the unnormalised kernel used where tokens slide e^{λ₂} times slower."""
+    softmax = {"attention.normalized": True, "objective.target": [1.0, 1.0]}
+    problem = make_problem("circle", {**CIRCLE, **softmax, "depth.T": 24.0})
+    reached = directions(problem, steer(problem))
+    middle = (problem.t > 10.0) & (problem.t < 14.0)
+    np.testing.assert_allclose(np.abs(reached[middle][:, 1]), 1.0, atol=1e-9)
+    np.testing.assert_allclose(reached[-1], problem.case.target, atol=1e-6)
+
+
+def test_bag_of_words_steers_to_where_its_loss_is_lowest(make_problem: Make, comm: MPI.Comm) -> None:
+    """Catches a target that only `align` has: for words it is the direction in which a Dirac has the lowest loss."""
+    words = {"objective.loss": "bag_of_words", "objective.kappa": 50.0, "objective.mean": [0.6, 0.8]}
+    problem = make_problem("circle", {**CIRCLE, **words, "objective.temperature": 0.2})
+    W = steer(problem)
+    reached = directions(problem, W)
+    ring = np.linspace(0.0, 2.0 * np.pi, 7201)
+    x = np.column_stack([np.cos(ring), np.sin(ring)])
+    best = x[np.argmin([problem.loss.value(s) for s in problem.loss.statistics(x)])]
+    np.testing.assert_allclose(reached[-1], best, atol=1e-3)
+    np.testing.assert_allclose(while_waiting(problem, reached) @ [0.0, 1.0], 1.0, atol=1e-9)
+
+
+def test_own_kernel_is_refused(make_case: Callable[..., Case]) -> None:
+    """Catches the saddles of e^{⟨x,Ay⟩} assumed for a kernel that is another."""
+    with pytest.raises(CaseError, match=r"optimizer\.start: 'steer' knows the saddles of kernel = 'exponential' only"):
+        make_case("circle", {**CIRCLE, "attention.kernel": "operator:itemgetter"})
+
+
 def test_sphere(make_problem: Make) -> None:
     """Catches a feedback in the plane of v₁ and v₂ only, and a target off it that is not reached."""
     problem = make_problem("sphere", {**SPHERE, "objective.target": [0.5, -1.0, 0.4]})

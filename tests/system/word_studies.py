@@ -64,11 +64,30 @@ def attainable(loss: TokenBagOfWords | PooledBagOfWords) -> float:
     return loss.value(weights @ s)
 
 
-def train(readout: str, kappa: float, temperature: float, seed: int, T: float = 20.0, h: float = 0.04) -> Trained:
-    """Circle, ε = 0.01, λ = (1, 0.65), λ_reg = 0.01, start at 0.6 rad; 8 candidates about e₁, uniform histogram."""
-    words = {"loss": "bag_of_words", "readout": readout, "kappa": kappa, "temperature": temperature, "seed": seed}
+def train(
+    readout: str,
+    kappa: float,
+    temperature: float,
+    seed: int,
+    regularization: float = 0.01,
+    T: float = 20.0,
+    h: float = 0.04,
+    iterations: int = 200,
+) -> Trained:
+    """Circle, ε = 0.01, λ = (1, 0.65), start at 0.6 rad; 8 candidates about e₁, uniform histogram."""
+    words: dict[str, object] = {
+        "loss": "bag_of_words",
+        "readout": readout,
+        "kappa": kappa,
+        "temperature": temperature,
+        "seed": seed,
+    }
+    words["regularization"] = regularization
     graded = {"depth__grid": "graded", "depth__layer": 4.0, "depth__first_step": 0.1, "depth__steps": None}
-    case = make_case("circle", h, 0.01, T, 1, **{f"objective__{key}": value for key, value in words.items()}, **graded)
+    limit = {"optimizer__max_iterations": iterations}
+    case = make_case(
+        "circle", h, 0.01, T, 1, **{f"objective__{key}": value for key, value in words.items()}, **graded, **limit
+    )
     problem = Problem(case)
     loss = problem.loss
     assert isinstance(loss, TokenBagOfWords | PooledBagOfWords)
