@@ -82,6 +82,11 @@ def _row(target: str, tolerance: float, found: Json) -> list[str]:
     reported = " / ".join(f"{value:g}" for value in REPORTED[round(T)]) if target == "e₂" else "–"
     return [
         target, f"{T:.0f}", f"{tolerance:g}", f"{optimizer['forward_solves']}", f"{found['objective']['J']:.5f}",
-        f"{phases['terminal_rate']:.4f}", f"{phases['untrained_gradient_rate']:.4f}", f"{phases['displacement']:.3f}",
+        _number(phases["terminal_rate"]), _number(phases["untrained_gradient_rate"]), f"{phases['displacement']:.3f}",
         " / ".join(f"{value:.2f}" for value in widths), reported,
     ]  # fmt: skip
+
+
+def _number(value: float | None) -> str:
+    """Four digits; a dash where no window is left to fit."""
+    return "–" if value is None else f"{value:.4f}"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
 
 import numpy as np
 import pytest
+from system.softmax_studies import EIGENVALUES, final
 from system.studies import (
-    CONSTANT_W,
     circle_h,
     cluster_rate,
     collective_rate,
@@ -25,8 +24,6 @@ from solver.theory.stationary import stationary_state
 from solver.types import FloatArray
 
 pytestmark = pytest.mark.serial
-
-EIGENVALUES = (1.0, 0.65)
 
 
 @pytest.mark.parametrize("epsilon", [0.02, 0.01])
@@ -72,15 +69,6 @@ def test_one_token_relaxes_at_its_own_rate() -> None:
     late = problem.t >= 3.0
     rate = -np.polyfit(problem.t[late], np.log(sideways[late]), 1)[0]
     assert rate == pytest.approx(cluster_rate(nodes, epsilon, EIGENVALUES, True, 0.0), rel=0.01)
-
-
-@cache
-def final(manifold: str, h: float, dt: float) -> tuple[FloatArray, float]:
-    """Interaction energy and mean at depth 1 under a constant W, and the longest edge."""
-    steps = round(1.0 / dt)
-    problem = Problem(make_case(manifold, h, 0.1, 1.0, steps, attention__normalized=True))
-    run = problem.forward(np.tile(2.0 * CONSTANT_W[manifold], (steps, 1, 1)))
-    return np.append(run.mean[-1], run.diagnostics.interaction_energy[-1]), problem.space.h
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,3 +109,34 @@ def train(
         rate=phases["terminal_rate"],
         converged=bool(result.summary["optimizer"]["converged"]),
     )
+
+
+# P1's public summary (arXiv 2605.07772): terminal angular divergence, fitted rate, R_ρ.
+REPORTED = {2.0: ("0.763 ± 0.343", "2.10", "2.15"), 10.0: ("0.169 ± 0.006", "0.35", "0.38")}
+
+
+def rows(draws: int = 4) -> Iterator[list[str]]:
+    """Mean ± standard deviation over draws of the candidates, P1's depth T = 80."""
+    for readout, kappa, temperature in itertools.product(("token", "pooled"), REPORTED, (1.0, 0.3)):
+        found = [train(readout, kappa, temperature, seed, T=80.0, iterations=100) for seed in range(draws)]
+        reported, rate, _ = REPORTED[kappa]
+        yield [
+            readout,
+            f"{kappa:g}",
+            f"{temperature:g}",
+            _spread([run.untrained for run in found]),
+            _spread([run.loss for run in found]),
+            _spread([run.attainable for run in found]),
+            _spread([run.coverage[1] for run in found], 1),
+            _spread([run.divergence for run in found]),
+            _spread([run.dispersion for run in found]),
+            _spread([abs(run.displacement) for run in found if run.displacement is not None]),
+            _spread([run.rate for run in found if run.rate is not None], 2),
+            f"{sum(run.converged for run in found)}/{draws}",
+            reported,
+            rate,
+        ]
+
+
+def _spread(values: Sequence[float], digits: int = 3) -> str:
+    return f"{np.mean(values):.{digits}f} ± {np.std(values):.{digits}f}" if values else "–"
