@@ -8,6 +8,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 import numpy as np
+import pytest
 
 from solver.case import load_case
 from solver.parallel import on_root
@@ -17,6 +18,7 @@ from solver.verify import checks
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.serial
 def test_worked_example_verifies_and_trains(shared_path: Path, comm: MPI.Comm) -> None:
     """Catches an example that drifted from the interface, or whose loss does not fall."""
     files = re.findall(r"`(my_\w+\.(?:py|toml))`:\n\n```\w+\n(.*?)```", TEXT, flags=re.DOTALL)

@@ -9,6 +9,8 @@ import pytest
 
 from solver.ffn import ACTIVATIONS, FeatureMap, edge_integrals, feature_map
 
+pytestmark = pytest.mark.serial  # nothing here knows of ranks
+
 
 def _edges(d: int, h: float, count: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Arcs of length h in random places and directions, and their first tangents."""

@@ -133,6 +133,7 @@ def test_does_not_depend_on_ranks(make_case: Callable[..., Case], comm: MPI.Comm
     np.testing.assert_array_equal(steer(together), W)
 
 
+@pytest.mark.serial
 def test_lower_than_descent_from_zero(make_problem: Make) -> None:
     """Catches a start that descent cannot improve or that is not in the better family: P1's target e₂.
 
@@ -146,6 +147,7 @@ def test_lower_than_descent_from_zero(make_problem: Make) -> None:
     assert first.J < 0.9 * descended.history[-1].J
 
 
+@pytest.mark.serial
 def test_continuation_stays_at_the_saddle(make_problem: Make) -> None:
     """Catches a control replayed on another mesh as it is: it falls off the saddle; and a start on the wrong mesh."""
     changes = {**CIRCLE, "objective.target": [1.0, 1.0], "optimizer.max_iterations": 3}

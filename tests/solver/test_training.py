@@ -187,6 +187,7 @@ def test_failed_line_search_is_explained(
         assert "the gradient is right" in caplog.text
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("method", ["lbfgs", "sweep", "gradient"])
 def test_failed_sweep_at_a_trial_point_does_not_lose_the_run(
     method: str, make_problem: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch

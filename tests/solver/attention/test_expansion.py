@@ -39,6 +39,7 @@ def _error(expansion: Expansion, seed: int = 99) -> float:
 
 
 @pytest.mark.parametrize(("eigenvalues", "rank"), CIRCLE + SPHERE)
+@pytest.mark.serial
 def test_rank_is_near_the_number_of_significant_eigenvalues(eigenvalues: tuple[float, ...], rank: int) -> None:
     """Catches a basis that wastes terms (cost grows with the rank) or lacks some: within 20 % of the spectral count."""
     expansion = expand(np.diag(eigenvalues), 1e-10)
@@ -48,6 +49,7 @@ def test_rank_is_near_the_number_of_significant_eigenvalues(eigenvalues: tuple[f
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-6, 1e-10, 1e-12])
 @pytest.mark.parametrize("matrix", [np.diag([1.0, 0.65]), np.diag([1.0, 0.65, 0.3]), np.diag([16.0, 8.0]), ROTATED])
+@pytest.mark.serial
 def test_error_is_within_the_tolerance_everywhere(matrix: np.ndarray, tolerance: float) -> None:
     """Catches an error measured too kindly: points the construction never saw, and the axes, must keep the
     tolerance.
@@ -57,6 +59,7 @@ def test_error_is_within_the_tolerance_everywhere(matrix: np.ndarray, tolerance:
     assert _error(expansion) <= tolerance
 
 
+@pytest.mark.serial
 def test_looser_tolerance_is_cheaper() -> None:
     """Catches a tolerance that is ignored."""
     ranks = [expand(np.diag([1.0, 0.65, 0.3]), tolerance).rank for tolerance in (1e-2, 1e-5, 1e-10)]
@@ -64,6 +67,7 @@ def test_looser_tolerance_is_cheaper() -> None:
 
 
 @pytest.mark.parametrize("d", [2, 3])
+@pytest.mark.serial
 def test_zero_matrix_is_one_constant_term(d: int) -> None:
     """Catches a breakdown of the pivoting at h ≡ 1: attention off must cost one term and be exact."""
     expansion = expand(np.zeros((d, d)), 1e-10)
@@ -71,6 +75,7 @@ def test_zero_matrix_is_one_constant_term(d: int) -> None:
     assert np.abs(expansion.features(_unit(50, d, 0)) ** 2 - 1).max() <= 1e-14
 
 
+@pytest.mark.serial
 def test_singular_matrix() -> None:
     """Catches a requirement of strict definiteness: zeros among the eigenvalues are allowed."""
     expansion = expand(np.diag([1.0, 0.0, 0.0]), 1e-10)
@@ -80,6 +85,7 @@ def test_singular_matrix() -> None:
     assert np.abs(expansion.features(a) - expansion.features(b)).max() <= 1e-12  # same first coordinate
 
 
+@pytest.mark.serial
 def test_full_matrix_is_the_rotated_diagonal_one() -> None:
     """Catches the use of A's diagonal alone: the kernel of QΛQᵀ at (Qx, Qy) is that of Λ at (x, y)."""
     values, Q = np.linalg.eigh(ROTATED)
@@ -90,6 +96,7 @@ def test_full_matrix_is_the_rotated_diagonal_one() -> None:
 
 
 @pytest.mark.parametrize("d", [2, 3])
+@pytest.mark.serial
 def test_isotropic_kernel_has_the_funk_hecke_spectrum(d: int) -> None:
     """Catches a wrong weight of the terms: under the uniform law Σ_r‖ψ_r‖² eigenvalues are Γ(d/2)(2/β)^{d/2−1}
     I_{ℓ+d/2−1}(β).
@@ -107,6 +114,7 @@ def test_isotropic_kernel_has_the_funk_hecke_spectrum(d: int) -> None:
 
 
 @pytest.mark.parametrize("d", [2, 3, 5])
+@pytest.mark.serial
 def test_sample_points_lie_evenly_on_the_sphere(d: int) -> None:
     """Catches points off the sphere or bunched: mean 0 and second moment I/d."""
     points = sample_points(d)
@@ -116,6 +124,7 @@ def test_sample_points_lie_evenly_on_the_sphere(d: int) -> None:
     assert np.abs(points.T @ points / len(points) - np.eye(d) / d).max() <= loose
 
 
+@pytest.mark.serial
 def test_beyond_three_dimensions() -> None:
     """Catches a construction tied to the circle and the sphere: particles live in any dimension."""
     expansion = expand(np.diag([1.0, 0.6, 0.4, 0.2]), 1e-4)
@@ -131,12 +140,14 @@ def test_same_input_same_bits() -> None:
     assert first.error == second.error
 
 
+@pytest.mark.serial
 def test_unreachable_tolerance_is_an_error() -> None:
     """Catches an expansion that claims digits round-off does not leave."""
     with pytest.raises(ValueError, match=r"expansion reaches|too many significant terms|round-off"):
         expand(np.diag([1.0, 0.65, 0.3]), 1e-17)
 
 
+@pytest.mark.serial
 def test_inputs_are_not_changed() -> None:
     """Catches scaling of A in place."""
     matrix = ROTATED.copy()

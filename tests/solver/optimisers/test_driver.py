@@ -12,6 +12,8 @@ from descent import minimise, quadratic, valley
 
 from solver.optimisers import OPTIMISERS, Optimisation, Settings
 
+pytestmark = pytest.mark.serial  # nothing here knows of ranks
+
 METHODS = sorted(OPTIMISERS)
 SETTINGS = Settings(40, 1e-8, regularization=0.5)
 

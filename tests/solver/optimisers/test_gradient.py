@@ -12,6 +12,8 @@ from descent import CURVATURES, minimise, quadratic, stiff, valley
 from solver.optimisers import Settings
 from solver.problem import Problem
 
+pytestmark = pytest.mark.serial  # nothing here knows of ranks
+
 MakeProblem = Callable[..., Problem]
 
 

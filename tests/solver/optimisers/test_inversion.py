@@ -12,6 +12,8 @@ import pytest
 
 from solver.optimisers.inversion import inside_out
 
+pytestmark = pytest.mark.serial  # nothing here knows of ranks
+
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -12,6 +12,8 @@ from scipy.optimize import minimize
 
 from solver.optimisers import Settings
 
+pytestmark = pytest.mark.serial  # nothing here knows of ranks
+
 
 def test_converges_and_reports_every_iterate() -> None:
     """Would catch stopping on SciPy's own criteria before the gradient tolerance, or a report that skips iterates."""

@@ -11,6 +11,8 @@ from descent import Objective, quadratic
 from solver.optimisers.linesearch import backtrack
 from solver.optimisers.protocol import Point
 
+pytestmark = pytest.mark.serial  # nothing here knows of ranks
+
 START_J = quadratic(np.zeros(40))[0]
 
 
