@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.special import ndtr
@@ -15,9 +16,10 @@ from solver.case.schema import Case
 from solver.parts import build_part
 from solver.types import FloatArray
 
-__all__ = ["ACTIVATIONS", "Activation", "FeatureMap", "create_features", "edge_integrals", "feature_map"]
+__all__ = ["ACTIVATIONS", "DERIVATIVES", "Activation", "FeatureMap", "create_features", "edge_integrals", "feature_map"]
 
 _QUADRATURE_POINTS = 8
+_DIFFERENCE = 1e-3
 
 Activation = Callable[[FloatArray], FloatArray]
 """Elementwise, on arrays of any shape."""
@@ -40,6 +42,7 @@ class FeatureMap:
         b: Random offsets, shape (width,), or None.
         bias: Whether the last feature is the constant 1.
         dimension: d.
+        derivative: act′, which particles need.
     """
 
     activation: Activation
@@ -47,6 +50,7 @@ class FeatureMap:
     b: FloatArray | None
     bias: bool
     dimension: int
+    derivative: Activation
 
     @property
     def size(self) -> int:
@@ -55,11 +59,30 @@ class FeatureMap:
 
     def __call__(self, x: FloatArray) -> FloatArray:
         """σ at points x (..., d), shape (..., m)."""
-        argument = x if self.U is None or self.b is None else x @ self.U.T + self.b
-        features = self.activation(argument)
+        features = self.activation(self._argument(x))
         if not self.bias:
             return features
         return np.concatenate([features, np.ones((*x.shape[:-1], 1))], axis=-1)
+
+    def vjp(self, x: FloatArray, sigma_bar: FloatArray) -> FloatArray:
+        """Sensitivity of x (.., d) from that of σ(x) (.., m), x being free to leave the sphere."""
+        inner = sigma_bar[..., :-1] if self.bias else sigma_bar
+        result: FloatArray = inner * self.derivative(self._argument(x))
+        return result if self.U is None else result @ self.U
+
+    def _argument(self, x: FloatArray) -> FloatArray:
+        """x, or Ux + b."""
+        return x if self.U is None or self.b is None else x @ self.U.T + self.b
+
+
+_ROOT_TWO_PI = math.sqrt(2.0 * math.pi)
+DERIVATIVES: dict[str, Activation] = {
+    "identity": np.ones_like,
+    "tanh": lambda x: 1.0 - np.tanh(x) ** 2,
+    "relu": lambda x: np.where(x > 0.0, 1.0, 0.0),
+    "gelu": lambda x: ndtr(x) + x * np.exp(-0.5 * x**2) / _ROOT_TWO_PI,
+}
+"""act′ of `ACTIVATIONS`; relu: 0 at its kink."""
 
 
 def create_features(case: Case) -> FeatureMap:
@@ -70,8 +93,9 @@ def create_features(case: Case) -> FeatureMap:
     """
     ffn = case.ffn
     if not is_factory(ffn.activation):
-        return feature_map(ACTIVATIONS[ffn.activation], ffn.bias, ffn.width, ffn.seed, case.dimension)
-    activation: Activation = build_part("ffn.activation", ffn.activation, case, ffn.parameters or {})
+        activation, derivative = ACTIVATIONS[ffn.activation], DERIVATIVES[ffn.activation]
+        return feature_map(activation, ffn.bias, ffn.width, ffn.seed, case.dimension, derivative)
+    activation = build_part("ffn.activation", ffn.activation, case, ffn.parameters or {})
     sample = np.linspace(-1.0, 1.0, 6).reshape(3, 2)
     try:
         values = np.asarray(activation(sample))
@@ -84,14 +108,27 @@ def create_features(case: Case) -> FeatureMap:
     return feature_map(activation, ffn.bias, ffn.width, ffn.seed, case.dimension)
 
 
-def feature_map(activation: Activation, bias: bool, width: int, seed: int, dimension: int) -> FeatureMap:
-    """σ; random features (width > 0) have standard normal U and b drawn from the seed."""
+def feature_map(
+    activation: Activation, bias: bool, width: int, seed: int, dimension: int, derivative: Activation | None = None
+) -> FeatureMap:
+    """σ; random features (width > 0) have standard normal U and b drawn from the seed.
+
+    Without a derivative it is taken by differences of fourth order, to about twelve digits.
+    """
+    if derivative is None:
+        derivative = partial(_slope, activation)
     if width == 0:
-        return FeatureMap(activation, None, None, bias, dimension)
+        return FeatureMap(activation, None, None, bias, dimension, derivative)
     generator = np.random.default_rng(seed)
     U = generator.standard_normal((width, dimension))
     b = generator.standard_normal(width)
-    return FeatureMap(activation, U, b, bias, dimension)
+    return FeatureMap(activation, U, b, bias, dimension, derivative)
+
+
+def _slope(function: Activation, x: FloatArray) -> FloatArray:
+    """f′ by central differences of fourth order."""
+    s = _DIFFERENCE
+    return (function(x - 2 * s) - 8 * function(x - s) + 8 * function(x + s) - function(x + 2 * s)) / (12 * s)
 
 
 def edge_integrals(features: FeatureMap, start: FloatArray, end: FloatArray) -> FloatArray:

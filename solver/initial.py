@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.spatial import ConvexHull, KDTree
@@ -13,10 +14,20 @@ from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.parallel import on_root
 from solver.points import read_points
-from solver.space import Space
 from solver.types import FloatArray
 
-__all__ = ["INITIAL_LAWS", "initial_density", "interpolated", "mixture", "smooth_random_field", "von_mises_fisher"]
+if TYPE_CHECKING:
+    from solver.space import Space
+
+__all__ = [
+    "INITIAL_LAWS",
+    "initial_density",
+    "interpolated",
+    "mixture",
+    "read_law",
+    "smooth_random_field",
+    "von_mises_fisher",
+]
 
 _WAVES, _WAVE_NUMBER = 12, 3.0
 _NEAREST = 8
@@ -127,31 +138,36 @@ def _hull_cells(points: FloatArray) -> np.ndarray[tuple[int, int], np.dtype[np.i
     return np.asarray(hull.simplices, dtype=np.int64)
 
 
+def read_law(case: Case) -> tuple[FloatArray, FloatArray, bool]:
+    """Points (n, d) and values (n,) of a case's `initial.file`, and whether they are nodal values of a density.
+
+    Raises:
+        CaseError: The file cannot be used.
+    """
+    path = case.initial.file
+    if path is None:
+        raise CaseError(["initial.file: missing, required with law = 'file'"])
+    try:
+        points, columns = read_points(path, case.dimension)
+        given = [name for name in ("density", "weight", "weights") if name in columns]
+        if len(given) > 1 or any(columns[name].min() < 0 or columns[name].sum() <= 0 for name in given):
+            raise ValueError(f"{path.name}: one column 'density' or 'weight', ≥ 0 and not all zero, is needed")
+        if given == ["density"]:
+            _hull_cells(points)
+    except ValueError as error:
+        raise CaseError([f"initial.file: {error}"]) from None
+    return points, columns[given[0]] if given else np.ones(len(points)), given == ["density"]
+
+
 def _law_of_file(space: Space, case: Case) -> FloatArray:
     """Nodal values (column `density`), or points with weights (column `weight`) smoothed to concentration κ."""
-    path = case.initial.file
-
-    def read() -> tuple[FloatArray, FloatArray, bool]:
-        if path is None:
-            raise CaseError(["initial.file: missing, required with law = 'file'"])
-        try:
-            points, columns = read_points(path, case.dimension)
-            given = [name for name in ("density", "weight", "weights") if name in columns]
-            if len(given) > 1 or any(columns[name].min() < 0 or columns[name].sum() <= 0 for name in given):
-                raise ValueError(f"{path.name}: one column 'density' or 'weight', ≥ 0 and not all zero, is needed")
-            if given == ["density"]:
-                _hull_cells(points)
-        except ValueError as error:
-            raise CaseError([f"initial.file: {error}"]) from None
-        return points, columns[given[0]] if given else np.ones(len(points)), given == ["density"]
-
-    points, values, nodal = on_root(space.comm, read)
+    points, values, nodal = on_root(space.comm, lambda: read_law(case))
     if nodal:
         return interpolated(space.x, points, values)
     return mixture(space, points, np.full(len(points), case.initial.kappa), values)
 
 
-INITIAL_LAWS: dict[str, Callable[[Space, Case], FloatArray]] = {
+INITIAL_LAWS: dict[str, "Callable[[Space, Case], FloatArray]"] = {
     "von_mises_fisher": lambda space, case: von_mises_fisher(space, np.array(case.initial_mean), case.initial.kappa),
     "uniform": lambda space, case: np.ones(len(space.x)),
     "mixture": lambda space, case: mixture(space, *map(np.array, case.mixture)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from solver.case.schema import Case
 from solver.parts import build_part
 from solver.types import FloatArray
 
-__all__ = ["KERNELS", "ExponentialKernel", "Kernel", "create_kernel"]
+__all__ = ["KERNELS", "DotProductKernel", "ExponentialKernel", "Kernel", "create_kernel"]
 
 
 class Kernel(Protocol):
@@ -22,6 +22,21 @@ class Kernel(Protocol):
 
     def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """h for all pairs of unit vectors x (n, d) and y (m, d), shape (n, m)."""
+
+
+@runtime_checkable
+class DotProductKernel(Protocol):
+    """h(x, y) = f(⟨x, Ay⟩) with two derivatives of f: what particles need besides the values."""
+
+    @property
+    def matrix(self) -> FloatArray:
+        """A, symmetric, (d, d)."""
+
+    def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """See `Kernel`."""
+
+    def derivatives(self, s: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """f, f′ and f″, elementwise."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +52,11 @@ class ExponentialKernel:
     def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """See `Kernel`."""
         return np.exp(x @ self.matrix @ y.T)
+
+    def derivatives(self, s: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """See `DotProductKernel`."""
+        f = np.exp(s)
+        return f, f, f
 
 
 KERNELS: dict[str, Callable[[Case], Kernel]] = {

@@ -275,6 +275,18 @@ class Optimizer(_Section):
     )
 
 
+class Particles(_Section):
+    """The N-token system, for `python -m solver.particles`; the PDE ignores it."""
+
+    n: Integer = _key(64, "an integer ≥ 1", "number N of tokens", ge=1, le=100_000_000)
+    seeds: Integer = _key(1, "an integer ≥ 1", "number of systems, each with initial tokens and noise of its own", ge=1)
+    seed: Integer = _key(0, "an integer ≥ 0", "seed of the first system; the others follow", ge=0, le=2**62)
+    steps: Real = _key(10.0, "a number above 0", "equal depth steps per unit of depth", "1/depth", gt=0, le=1e6)
+    attention: Literal["auto", "separable", "dense"] = _key(
+        "auto", "'auto', 'separable' or 'dense'", "through the expansion, O(N·rank), or all pairs; auto: the cheaper"
+    )
+
+
 class Output(_Section):
     """What is written where."""
 
@@ -298,6 +310,7 @@ class Case(_Section):
     depth: Depth
     objective: Objective = Objective()
     optimizer: Optimizer = Optimizer()
+    particles: Particles = Particles()
     output: Output = Output()
     petsc: dict[str, str | Flag | Integer | Real] = _key(
         {}, "text, a number or true/false", "options of the linear solver"

@@ -12,10 +12,10 @@ from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.losses.align import Align
 from solver.losses.bag_of_words import bag_of_words
-from solver.losses.protocol import Loss, Reading
+from solver.losses.protocol import Loss, Reading, SmoothStatistics
 from solver.parts import build_part
 
-__all__ = ["LOSSES", "Loss", "Reading", "create_loss"]
+__all__ = ["LOSSES", "Loss", "Reading", "SmoothStatistics", "create_loss"]
 
 LOSSES: dict[str, Callable[[Case], Loss]] = {
     "align": lambda case: Align(np.array(case.target)),

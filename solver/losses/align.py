@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from solver.types import FloatArray
 
 __all__ = ["Align"]
@@ -30,3 +32,7 @@ class Align:
     def derivative(self, S: FloatArray) -> FloatArray:
         """−target."""
         return -self.target
+
+    def statistics_vjp(self, x: FloatArray, s_bar: FloatArray) -> FloatArray:
+        """s_bar at every point."""
+        return np.broadcast_to(s_bar, x.shape)

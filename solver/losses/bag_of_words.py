@@ -56,6 +56,11 @@ class TokenBagOfWords(_BagOfWords):
         result: FloatArray = softmax(x @ self.candidates.T / self.temperature, axis=1)
         return result
 
+    def statistics_vjp(self, x: FloatArray, s_bar: FloatArray) -> FloatArray:
+        """Σ_k s_bar_k ∇s_k = Σ_k s_k (s_bar_k − ⟨s, s_bar⟩) c_k/τ."""
+        s = self.statistics(x)
+        return (s * (s_bar - (s @ s_bar)[:, None])) @ self.candidates / self.temperature
+
     def probabilities(self, S: FloatArray) -> FloatArray:
         """p = S."""
         return S
@@ -75,6 +80,10 @@ class PooledBagOfWords(_BagOfWords):
     def statistics(self, x: FloatArray) -> FloatArray:
         """s(x) = x."""
         return x
+
+    def statistics_vjp(self, x: FloatArray, s_bar: FloatArray) -> FloatArray:
+        """s_bar at every point."""
+        return np.broadcast_to(s_bar, x.shape)
 
     def probabilities(self, S: FloatArray) -> FloatArray:
         """softmax(⟨c_·, S⟩/τ)."""

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from solver.types import FloatArray
 
-__all__ = ["Loss", "Reading"]
+__all__ = ["Loss", "Reading", "SmoothStatistics"]
 
 
 class Loss(Protocol):
@@ -23,6 +23,14 @@ class Loss(Protocol):
 
     def derivative(self, S: FloatArray) -> FloatArray:
         """f′(S), shape (k,)."""
+
+
+@runtime_checkable
+class SmoothStatistics(Protocol):
+    """A loss that knows the transposed derivative of its statistics; for others it is taken by differences."""
+
+    def statistics_vjp(self, x: FloatArray, s_bar: FloatArray) -> FloatArray:
+        """Σ_k s_bar_k ∇s_k(x) for points x (points, d) and s_bar (k,), shape (points, d)."""
 
 
 @runtime_checkable

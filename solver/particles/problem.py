@@ -1,0 +1,167 @@
+"""The control problem for N tokens: min_W J(W) = loss(μ^N_T) + (λ_reg/2) ∫₀ᵀ ‖W_t‖²_F dt, for a batch of seeds.
+
+A seed fixes initial tokens and noise; then J is a function of W, and its gradient that of the scheme's steps as taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.attention.expansion import Expansion
+from solver.attention.kernels import DotProductKernel
+from solver.case.load import CaseError
+from solver.case.schema import Case
+from solver.depth import uniform_grid
+from solver.ffn import create_features
+from solver.losses import Loss, SmoothStatistics, create_loss
+from solver.particles.initial import draw_tokens
+from solver.particles.mean_field import DenseField, MeanField, SeparableField
+from solver.particles.noise import normals
+from solver.particles.step import TokenDynamics, pullback, step
+from solver.types import FloatArray
+
+__all__ = ["BatchEvaluation", "ParticleProblem", "choose_field"]
+
+_DIFFERENCE = 1e-3
+_NOISE_KEPT = 2**28  # bytes
+_SEPARABLE_WORK = 2.0  # of a section, in pairs of tokens
+
+
+@dataclass(frozen=True)
+class BatchEvaluation:
+    """J, its parts and its gradient for every seed of a batch.
+
+    Attributes:
+        J: loss + regularization, (batch,).
+        loss: loss(μ^N_T), (batch,).
+        regularization: (λ_reg/2) Σ_n Δt_n ‖W_n‖²_F, (batch,).
+        gradient: L²(0,T) representative, (batch, steps, d, m).
+    """
+
+    J: FloatArray
+    loss: FloatArray
+    regularization: FloatArray
+    gradient: FloatArray
+
+
+def choose_field(case: Case, expansion: Expansion) -> MeanField | None:
+    """Separable or dense attention, whichever costs less for the case's N, unless `particles.attention` says which.
+
+    None where attention is switched off (A = 0).
+
+    Raises:
+        CaseError: The kernel offers no derivatives.
+    """
+    kernel = expansion.kernel
+    if not isinstance(kernel, DotProductKernel):
+        raise CaseError(
+            [f"attention.kernel: {case.attention.kernel} has no `matrix` and `derivatives`, which particles need"]
+        )
+    if not np.any(kernel.matrix):
+        return None
+    wanted = case.particles.attention
+    sections = len(expansion.pivots)
+    if wanted == "dense" or (wanted == "auto" and case.particles.n < _SEPARABLE_WORK * sections):
+        return DenseField(kernel, case.attention.normalized)
+    return SeparableField(expansion, case.attention.normalized)
+
+
+class ParticleProblem:
+    """N tokens under the drift of a case, for several seeds at once. Nothing here is collective.
+
+    Args:
+        case: Resolved case.
+        expansion: Of its kernel (`create_expansion`).
+        seeds: One system each.
+
+    Raises:
+        CaseError: A part or a file of the user's cannot be used.
+    """
+
+    def __init__(self, case: Case, expansion: Expansion, seeds: Sequence[int]) -> None:
+        self.case = case
+        self.seeds = list(seeds)
+        self.t = uniform_grid(case.depth.T, max(1, round(case.depth.T * case.particles.steps)))
+        self.dt = float(self.t[1])
+        self.loss: Loss = create_loss(case)
+        features = create_features(case)
+        self.dynamics = TokenDynamics(choose_field(case, expansion), features, case.noise.epsilon)
+        count = case.particles.n
+        self.initial = np.stack([draw_tokens(case, seed, count) for seed in self.seeds])
+        self.control_shape = (len(self.t) - 1, case.dimension, features.size)
+        self._noise: dict[int, FloatArray] = {}
+
+    def states(self, W: FloatArray, members: Sequence[int] | None = None) -> Iterator[FloatArray]:
+        """Tokens at every depth from 0 to T, (batch, N, d) each, under controls W (batch, steps, d, m).
+
+        Args:
+            W: One control for each member.
+            members: Positions in `seeds`; None is all of them.
+        """
+        chosen = self._members(members)
+        x = self.initial[chosen]
+        yield x
+        for n in range(len(self.t) - 1):
+            x = step(self.dynamics, x, W[:, n], self.dt, self._step_noise(n, chosen))
+            yield x
+
+    def evaluate(self, W: FloatArray, members: Sequence[int] | None = None) -> BatchEvaluation:
+        """J and its gradient for controls W (batch, steps, d, m). A pure function of W."""
+        chosen = self._members(members)
+        states = list(self.states(W, members))
+        loss, x_bar = self._terminal(states[-1])
+        W_bar = np.empty_like(W)
+        for n in reversed(range(len(self.t) - 1)):
+            noise = self._step_noise(n, chosen)
+            x_bar, W_bar[:, n] = pullback(self.dynamics, states[n], W[:, n], self.dt, noise, x_bar)
+        strength = self.case.objective.regularization
+        penalty = 0.5 * strength * self.dt * (W**2).sum(axis=(1, 2, 3))
+        return BatchEvaluation(loss + penalty, loss, penalty, strength * W + W_bar / self.dt)
+
+    def averages(self, x: FloatArray) -> FloatArray:
+        """S = mean of s over the tokens x (batch, N, d), shape (batch, k)."""
+        return np.stack([self.loss.statistics(tokens).mean(axis=0) for tokens in x])
+
+    def losses(self, x: FloatArray) -> FloatArray:
+        """loss(μ^N) of tokens (batch, N, d), shape (batch,)."""
+        return np.array([self.loss.value(S) for S in self.averages(x)])
+
+    def _terminal(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Loss, and its sensitivity to the tokens: f′(S)·∇s(x_i)/N."""
+        S = self.averages(x)
+        x_bar = np.stack(
+            [
+                _statistics_vjp(self.loss, tokens, np.asarray(self.loss.derivative(s)))
+                for tokens, s in zip(x, S, strict=True)
+            ]
+        )
+        return np.array([self.loss.value(s) for s in S]), x_bar / x.shape[1]
+
+    def _members(self, members: Sequence[int] | None) -> list[int]:
+        return list(range(len(self.seeds))) if members is None else list(members)
+
+    def _step_noise(self, n: int, members: list[int]) -> FloatArray | None:
+        """ξ of a step, (members, N, d); kept for all seeds while that is cheap, else drawn again."""
+        if self.dynamics.epsilon == 0.0:
+            return None
+        count, d = self.initial.shape[1:]
+        if self.initial.nbytes * (len(self.t) - 1) > _NOISE_KEPT:
+            return normals([self.seeds[k] for k in members], n, count, d)
+        if n not in self._noise:
+            self._noise[n] = normals(self.seeds, n, count, d)
+        return self._noise[n][members]
+
+
+def _statistics_vjp(loss: Loss, x: FloatArray, s_bar: FloatArray) -> FloatArray:
+    """Σ_k s_bar_k ∇s_k(x), by differences of fourth order where the loss does not know."""
+    if isinstance(loss, SmoothStatistics):
+        return loss.statistics_vjp(x, s_bar)
+    result = np.empty_like(x)
+    for k in range(x.shape[1]):
+        shift = _DIFFERENCE * np.eye(x.shape[1])[k]
+        values = [loss.statistics(x + j * shift) @ s_bar for j in (-2, -1, 1, 2)]
+        result[:, k] = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * _DIFFERENCE)
+    return result
