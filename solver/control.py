@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from solver.case.load import CaseError
+from solver.log import LOG
 from solver.types import FloatArray
 
-__all__ = ["read_control", "same_grid", "transfer", "write_control"]
+__all__ = ["control_on_grid", "read_control", "same_grid", "transfer", "write_control"]
 
 
 def write_control(path: Path, t: FloatArray, W: FloatArray) -> None:
@@ -17,8 +18,12 @@ def write_control(path: Path, t: FloatArray, W: FloatArray) -> None:
     np.savez(path, t=t, W=W)
 
 
-def read_control(path: Path) -> tuple[FloatArray, FloatArray]:
+def read_control(path: Path, key: str = "optimizer.start") -> tuple[FloatArray, FloatArray]:
     """t and W of a control.npz.
+
+    Args:
+        path: The file.
+        key: What named it, for messages.
 
     Raises:
         CaseError: Not such a file, or its arrays do not fit together.
@@ -27,14 +32,12 @@ def read_control(path: Path) -> tuple[FloatArray, FloatArray]:
         with np.load(path, allow_pickle=False) as data:
             t, W = (np.asarray(data[name]).astype(np.float64, casting="safe") for name in ("t", "W"))
     except Exception as error:  # zipfile, numpy and OS errors all mean the same here
-        raise CaseError(
-            [f"optimizer.start: {path.name} is no control.npz with real arrays t and W ({error})"]
-        ) from None
+        raise CaseError([f"{key}: {path.name} is no control.npz with real arrays t and W ({error})"]) from None
     if W.ndim != 3 or not len(W) or t.shape != (len(W) + 1,) or t[0] != 0.0 or not np.all(np.diff(t) > 0):
         wanted = "(steps + 1,), rising from 0, and (steps, d, m)"
-        raise CaseError([f"optimizer.start: {path.name}: t {t.shape} and W {W.shape} must be {wanted}"])
+        raise CaseError([f"{key}: {path.name}: t {t.shape} and W {W.shape} must be {wanted}"])
     if not np.isfinite(W).all():
-        raise CaseError([f"optimizer.start: {path.name}: W is not finite"])
+        raise CaseError([f"{key}: {path.name}: W is not finite"])
     return t, W
 
 
@@ -43,13 +46,34 @@ def same_grid(a: FloatArray, b: FloatArray) -> bool:
     return a.shape == b.shape and bool(np.allclose(a, b, rtol=0.0, atol=1e-12 * b[-1]))
 
 
-def transfer(t: FloatArray, W: FloatArray, new: FloatArray) -> FloatArray:
+def control_on_grid(path: Path, grid: FloatArray, shape: tuple[int, ...], key: str = "optimizer.start") -> FloatArray:
+    """The control of a file, averaged onto a depth grid where it has another, (steps, d, m).
+
+    Args:
+        path: A control.npz.
+        grid: Depth grid, (steps + 1,).
+        shape: (d, m) of the problem.
+        key: What named the file, for messages.
+
+    Raises:
+        CaseError: It cannot be read, or has another (d, m) or another depth.
+    """
+    t, W = read_control(path, key)
+    if W.shape[1:] != shape:
+        raise CaseError([f"{key}: that control has (d, m) = {W.shape[1:]} a step, this case {shape}"])
+    if not same_grid(t, grid):
+        LOG.info("control averaged from %d onto %d depth steps", len(W), len(grid) - 1)
+    return transfer(t, W, grid, key)
+
+
+def transfer(t: FloatArray, W: FloatArray, new: FloatArray, key: str = "optimizer.start") -> FloatArray:
     """Mean of a piecewise constant control over each step of another grid of the same depth.
 
     Args:
         t: Grid of W, (steps + 1,).
         W: (steps, d, m).
         new: Other grid, (new steps + 1,).
+        key: What named the control, for messages.
 
     Raises:
         CaseError: The depths differ.
@@ -57,7 +81,7 @@ def transfer(t: FloatArray, W: FloatArray, new: FloatArray) -> FloatArray:
     if same_grid(t, new):
         return W
     if abs(t[-1] - new[-1]) > 1e-9 * new[-1]:
-        raise CaseError([f"optimizer.start: that control reaches depth {t[-1]:g}, this case {new[-1]:g}"])
+        raise CaseError([f"{key}: that control reaches depth {t[-1]:g}, this case {new[-1]:g}"])
     flat = W.reshape(len(W), -1)
     integral = np.concatenate([np.zeros((1, flat.shape[1])), np.cumsum(np.diff(t)[:, None] * flat, axis=0)])
     at_new = np.column_stack([np.interp(new, t, column) for column in integral.T])

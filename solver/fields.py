@@ -9,18 +9,14 @@ import numpy as np
 from dolfinx import fem, io
 
 from solver.parallel import on_root
+from solver.results import write_collection
 from solver.space import Space
 from solver.types import FloatArray
 
-__all__ = ["WRITERS", "frame_indices"]
+__all__ = ["WRITERS", "field_names"]
 
 Frame = tuple[float, dict[str, FloatArray]]
 """Depth, and nodal values (local nodes) by field name."""
-
-
-def frame_indices(steps: int, frames: int) -> list[int]:
-    """At most `frames` of the depths 0..steps, first and last among them, evenly by step: fine where the grid is."""
-    return [int(n) for n in np.unique(np.round(np.linspace(0, steps, min(frames, steps + 1))))]
 
 
 def field_names(labels: int) -> list[tuple[str, str]]:
@@ -56,12 +52,10 @@ def write_vtk(space: Space, path: Path, frames: Iterator[Frame]) -> None:
     entries = []
     for number, (depth, values) in enumerate(frames):
         name = f"{folder.name}/{folder.name}_{number:04d}.vtu"
-        entries.append(f'    <DataSet timestep="{depth!r}" part="0" file="{name}"/>')
+        entries.append((depth, name))
         gathered = space.gather(np.stack(list(values.values())))
         on_root(space.comm, _vtu_writer(space, path.parent / name, list(values), gathered))
-    text = "\n".join(['<?xml version="1.0"?>', '<VTKFile type="Collection" version="0.1">', "  <Collection>"])
-    text += "\n" + "\n".join(entries) + "\n  </Collection>\n</VTKFile>\n"
-    on_root(space.comm, lambda: path.write_text(text, encoding="utf-8"))
+    on_root(space.comm, lambda: write_collection(path, entries))
 
 
 def _vtu_writer(space: Space, path: Path, names: list[str], values: FloatArray | None) -> Callable[[], None]:

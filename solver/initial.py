@@ -167,7 +167,7 @@ def _law_of_file(space: Space, case: Case) -> FloatArray:
     return mixture(space, points, np.full(len(points), case.initial.kappa), values)
 
 
-INITIAL_LAWS: dict[str, "Callable[[Space, Case], FloatArray]"] = {
+INITIAL_LAWS: dict[str, Callable[[Space, Case], FloatArray]] = {
     "von_mises_fisher": lambda space, case: von_mises_fisher(space, np.array(case.initial_mean), case.initial.kappa),
     "uniform": lambda space, case: np.ones(len(space.x)),
     "mixture": lambda space, case: mixture(space, *map(np.array, case.mixture)),

@@ -36,10 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     # Imported only now: bad input is reported before PETSc, DOLFINx and gmsh take their seconds.
     from solver.linear import LinearSolveError
-    from solver.output import PARTIAL_LOG, claim_folder, write_results
+    from solver.output import write_results
     from solver.parallel import on_root
     from solver.problem import Problem
     from solver.report import closing_lines
+    from solver.results import PARTIAL_LOG, claim_folder
     from solver.sweeps import SweepError
 
     directory = case.output.directory or Path("results")

@@ -20,7 +20,7 @@ from solver.phases import PLATEAU_VARIATION, Phases, find_phases, terminal_rate
 from solver.problem import Evaluation, Problem, Trajectory
 from solver.types import FloatArray, Json
 
-__all__ = ["FORMAT_VERSION", "Untrained", "software", "summarise"]
+__all__ = ["FORMAT_VERSION", "Untrained", "finite", "phase_values", "software", "summarise"]
 
 FORMAT_VERSION = 1
 _PACKAGES = ("fenics-dolfinx", "dolfinx-solver-real", "petsc4py", "mpi4py", "numpy", "scipy", "gmsh", "pydantic")
@@ -106,7 +106,7 @@ def summarise(
             "final": float(diagnostics.energy[-1]),
         },
         "phases": {
-            **_phases(phases, float(t[-1])),
+            **phase_values(phases, float(t[-1])),
             "terminal_rate": terminal_rate(t, W) if W.any() else None,
             "untrained_gradient_rate": None if untrained.gradient is None else terminal_rate(t, untrained.gradient),
         },
@@ -118,11 +118,11 @@ def summarise(
         },
         "software": software(),
     }
-    cleaned: Json = _finite(content)
+    cleaned: Json = finite(content)
     return cleaned
 
 
-def _phases(phases: Phases | None, T: float) -> Json:
+def phase_values(phases: Phases | None, T: float) -> Json:
     """The three phases; all None where there is no energy to tell them by."""
     if phases is None:
         return dict.fromkeys(_PHASE_KEYS)
@@ -173,10 +173,10 @@ def _commit() -> str | None:
     return run.stdout.strip()
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON has no nan: None instead."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

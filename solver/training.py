@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from solver.case.load import CaseError
-from solver.case.schema import Case
-from solver.control import read_control, same_grid, transfer
+from solver.control import control_on_grid
 from solver.diagnostics import adjoint_norm
 from solver.geometry import continuation_cases
 from solver.gradient_check import judge_gradient
 from solver.log import LOG, Progress, format_seconds
-from solver.optimisers import OPTIMISERS, Iterate, Optimisation, Outcome, Settings
+from solver.optimisers import OPTIMISERS, Iterate, Optimisation, Outcome
+from solver.optimisers.settings import optimiser_settings
 from solver.parallel import on_root
 from solver.problem import Evaluation, Problem, Trajectory
 from solver.resolution import check_resolution
@@ -29,7 +28,6 @@ from solver.types import FloatArray, Json
 __all__ = ["HistoryRow", "Result", "solve"]
 
 _COARSE_TOLERANCE = 1e-2
-_GRADIENT_FLOOR = 1e-10
 _MASS_WARNING, _MASS_FAILURE = 1e-9, 1e-6
 _SECONDS_BETWEEN_LINES = 2.0
 
@@ -147,13 +145,7 @@ def _start(problem: Problem, previous: tuple[Problem, FloatArray] | None) -> Flo
         return problem.zero_control()
     if start == "steer":
         return steer(problem)
-    t, W = on_root(problem.comm, lambda: read_control(Path(start)))
-    if W.shape[1:] != problem.control_shape[1:]:
-        shape = problem.control_shape[1:]
-        raise CaseError([f"optimizer.start: that control has (d, m) = {W.shape[1:]} a step, this case {shape}"])
-    if not same_grid(t, problem.t):
-        LOG.info("start control averaged from %d onto %d depth steps", len(W), len(problem.dt))
-    return transfer(t, W, problem.t)
+    return on_root(problem.comm, lambda: control_on_grid(Path(start), problem.t, problem.control_shape[1:]))
 
 
 def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, final: bool) -> tuple[Outcome, Untrained]:
@@ -166,7 +158,7 @@ def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, fin
     check_resolution(problem, mu, gradient, final)
     if problem.epsilon == 0.0 and final:
         LOG.warning("noise.epsilon = 0: upwind fluxes have kinks, so J is not smooth and training may stop early")
-    target = max(tolerance * untrained.gradient_norm, _GRADIENT_FLOOR)
+    settings = optimiser_settings(case, tolerance, untrained.gradient_norm)
     LOG.info(
         "mesh: %d nodes, h = %.3g; %d depth steps; attention rank %d (error %.1e); gradient at W = 0: %.4g",
         problem.space.nodes, problem.space.h, len(problem.dt), problem.attention.rank, problem.expansion.error,
@@ -174,9 +166,9 @@ def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, fin
     )  # fmt: skip
 
     scale = np.sqrt(problem.dt)[:, None, None]
-    lines = _IterationLines(untrained.gradient_norm, target, case.optimizer.max_iterations)
+    lines = _IterationLines(untrained.gradient_norm, settings.gradient_norm, settings.max_iterations)
     evaluations: dict[bytes, Evaluation] = {}  # at the last iterate and the trial points since
-    with Optimisation(OPTIMISERS[case.optimizer.method], (scale * W).ravel(), _settings(case, target)) as optimisation:
+    with Optimisation(OPTIMISERS[case.optimizer.method], (scale * W).ravel(), settings) as optimisation:
         while (u := optimisation.ask()) is not None:
             try:
                 with np.errstate(over="ignore"):  # overflow at a wild trial point ends in a SweepError
@@ -207,18 +199,6 @@ def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, fin
     if "line search" in outcome.reason:
         judge_gradient(problem, last.u.reshape(problem.control_shape) / scale)
     return outcome, untrained
-
-
-def _settings(case: Case, target: float) -> Settings:
-    optimizer = case.optimizer
-    return Settings(
-        max_iterations=optimizer.max_iterations,
-        gradient_norm=target,
-        step=optimizer.step,
-        relaxation=optimizer.relaxation,
-        anderson=optimizer.anderson,
-        regularization=case.objective.regularization,
-    )
 
 
 class _IterationLines:

@@ -121,6 +121,13 @@ class ParticleProblem:
         penalty = 0.5 * strength * self.dt * (W**2).sum(axis=(1, 2, 3))
         return BatchEvaluation(loss + penalty, loss, penalty, strength * W + W_bar / self.dt)
 
+    def interaction_energy(self, x: FloatArray) -> FloatArray:
+        """½ (1/N²) Σ_ij h(x_i, x_j) of tokens (batch, N, d), i = j included; shape (batch,)."""
+        field = self.dynamics.field
+        if field is None:  # h = 1
+            return np.full(len(x), 0.5)
+        return 0.5 * field.force(x).Z.mean(axis=1)
+
     def averages(self, x: FloatArray) -> FloatArray:
         """S = mean of s over the tokens x (batch, N, d), shape (batch, k)."""
         return np.stack([self.loss.statistics(tokens).mean(axis=0) for tokens in x])

@@ -1,0 +1,7 @@
+"""``python -m solver.particles CASE``."""
+
+import sys
+
+from solver.particles.run import main
+
+sys.exit(main())

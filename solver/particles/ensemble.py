@@ -1,0 +1,185 @@
+"""An ensemble of N-token systems, one for each seed, spread over the ranks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpi4py import MPI
+
+import numpy as np
+
+from solver.attention.create import create_expansion
+from solver.case.load import CaseError
+from solver.case.schema import Case
+from solver.control import control_on_grid
+from solver.parallel import everywhere
+from solver.particles.diagnostics import TokenDiagnostics, diagnose_tokens
+from solver.particles.problem import ParticleProblem
+from solver.particles.training import SeedRow, train
+from solver.results import frame_indices
+from solver.types import FloatArray
+
+__all__ = ["Ensemble", "SeedResult", "solve_ensemble"]
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """What became of one seed.
+
+    Attributes:
+        seed: Of its initial tokens and noise.
+        W: Control, (steps, d, m).
+        J: loss + regularization at it.
+        loss: loss(μ^N_T).
+        regularization: (λ_reg/2) Σ_n Δt_n ‖W_n‖²_F.
+        untrained_loss: At W = 0.
+        gradient_norm: ‖g‖ at the control.
+        gradient_norm_initial: ‖g‖ at W = 0.
+        converged: Whether the tolerance was met; None if nothing was to be optimised.
+        reason: In words.
+        iterations: Of the optimiser.
+        evaluations: Of J and its gradient.
+    """
+
+    seed: int
+    W: FloatArray
+    J: float
+    loss: float
+    regularization: float
+    untrained_loss: float
+    gradient_norm: float
+    gradient_norm_initial: float
+    converged: bool | None
+    reason: str
+    iterations: int
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """All seeds, in order.
+
+    Attributes:
+        t: Depth grid, (steps + 1,).
+        seeds: One result each.
+        diagnostics: Along depth, for all seeds.
+        history: Accepted iterates.
+        frames: Depth indices of the positions kept.
+        ranks: That took part.
+        seconds: Of the whole.
+    """
+
+    t: FloatArray
+    seeds: list[SeedResult]
+    diagnostics: TokenDiagnostics
+    history: list[SeedRow]
+    frames: list[int]
+    ranks: int
+    seconds: float
+
+    @property
+    def converged(self) -> bool:
+        """Whether every optimisation met its tolerance (True if there was none)."""
+        return all(result.converged is not False for result in self.seeds)
+
+
+def solve_ensemble(case: Case, comm: MPI.Comm, control: Path | None = None) -> Ensemble | None:
+    """Train every seed of a case, or run it under a given control. Collective.
+
+    Args:
+        case: Resolved case.
+        comm: Seeds are dealt out to its ranks; the results do not depend on how many there are.
+        control: A control.npz to be run as it is, averaged onto the particles' depth grid.
+
+    Returns:
+        On rank 0; None on the others.
+
+    Raises:
+        CaseError: A part, a file or the control does not fit.
+    """
+    started = time.perf_counter()
+    expansion = create_expansion(case, comm)
+    here = [case.particles.seed + k for k in range(case.particles.seeds)[comm.rank :: comm.size]]
+
+    def solve() -> _Part | None:  # needs no other rank
+        return _solve(ParticleProblem(case, expansion, here), control) if here else None
+
+    parts = comm.gather(everywhere(comm, solve), root=0)
+    if parts is None:
+        return None
+    return _joined([part for part in parts if part is not None], comm.size, time.perf_counter() - started)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one rank found."""
+
+    t: FloatArray
+    seeds: list[SeedResult]
+    diagnostics: TokenDiagnostics
+    history: list[SeedRow]
+    frames: list[int]
+
+
+def _solve(problem: ParticleProblem, control: Path | None) -> _Part:
+    """Train or run this rank's seeds, and measure them."""
+    case = problem.case
+    start = _start(problem, control)
+    count = len(problem.seeds)
+    if control is None and case.optimizer.method != "none":
+        trained = train(problem, start)
+        W, outcomes, evaluations, history = trained.W, trained.outcomes, trained.evaluations, trained.history
+    else:
+        W, outcomes, evaluations, history = np.tile(start, (count, 1, 1, 1)), [None] * count, [0] * count, []
+    frames = frame_indices(len(problem.t) - 1, case.output.frames)
+    diagnostics = diagnose_tokens(problem, W, frames)
+    final, zero = problem.evaluate(W), problem.evaluate(np.zeros_like(W))
+    norms, initial = (np.sqrt(problem.dt * (found.gradient**2).sum(axis=(1, 2, 3))) for found in (final, zero))
+    results = [
+        SeedResult(
+            seed=problem.seeds[k],
+            W=W[k],
+            J=float(final.J[k]),
+            loss=float(final.loss[k]),
+            regularization=float(final.regularization[k]),
+            untrained_loss=float(zero.loss[k]),
+            gradient_norm=float(norms[k]),
+            gradient_norm_initial=float(initial[k]),
+            converged=None if outcome is None else outcome.converged,
+            reason="nothing to optimise" if outcome is None else outcome.reason,
+            iterations=0 if outcome is None else outcome.last.iteration,
+            evaluations=evaluations[k],
+        )
+        for k, outcome in enumerate(outcomes)
+    ]
+    return _Part(problem.t, results, diagnostics, history, frames)
+
+
+def _start(problem: ParticleProblem, control: Path | None) -> FloatArray:
+    """The control to start from or to run, on the particles' depth grid, (steps, d, m)."""
+    if control is not None:
+        return control_on_grid(control, problem.t, problem.control_shape[1:], "--control")
+    start = problem.case.optimizer.start
+    if start == "zero":
+        return np.zeros(problem.control_shape)
+    if start == "steer":
+        raise CaseError(["optimizer.start: 'steer' is a start for the PDE; run its control.npz with --control"])
+    return control_on_grid(Path(start), problem.t, problem.control_shape[1:])
+
+
+def _joined(parts: list[_Part], ranks: int, seconds: float) -> Ensemble:
+    """All ranks' seeds in order."""
+    seeds = [result for part in parts for result in part.seeds]
+    order = sorted(range(len(seeds)), key=lambda k: seeds[k].seed)
+    each = [part.diagnostics for part in parts]
+    diagnostics = TokenDiagnostics(
+        **{
+            name: np.concatenate([getattr(found, name) for found in each])[order]
+            for name in ("interaction_energy", "mean", "angle", "resultant", "dispersion", "frames")
+        },
+        readings={name: np.concatenate([found.readings[name] for found in each])[order] for name in each[0].readings},
+    )
+    history = sorted((row for part in parts for row in part.history), key=lambda row: (row.seed, row.iteration))
+    return Ensemble(parts[0].t, [seeds[k] for k in order], diagnostics, history, parts[0].frames, ranks, seconds)

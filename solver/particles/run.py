@@ -1,0 +1,83 @@
+"""Train N tokens, or run them under a given control, and write a results folder.
+
+mpirun -n N python -m solver.particles CASE [-o DIR] [--control RUN/control.npz] [--set section.key=value]...
+                                       [--strict] [--overwrite] [--quiet]
+
+Seeds are spread over the ranks; nothing depends on how many there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mpi4py import MPI
+
+from solver.arguments import BAD_INPUT, DONE, FAILED, RankParser, fail, read_case, start
+from solver.case.load import CaseError
+from solver.case.schema import Case
+from solver.log import LOG, log_to_file, start_log
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from the command line; returns the exit code. Collective."""
+    comm = MPI.COMM_WORLD
+    start(comm)
+    options = _parser().parse_args(arguments)
+    start_log(comm, options.quiet)
+    try:
+        case = _case(comm, options)
+        from solver.parallel import on_root
+        from solver.particles.ensemble import solve_ensemble
+        from solver.particles.output import write_ensemble
+        from solver.results import PARTIAL_LOG, claim_folder
+
+        directory = case.output.directory or Path("results")
+        claim_folder(comm, directory, options.overwrite)
+        on_root(comm, lambda: log_to_file(directory / PARTIAL_LOG))
+        LOG.info(
+            "%s: %d tokens, %d seed%s on %d rank%s, results in %s", case.title, case.particles.n, case.particles.seeds,
+            "s" if case.particles.seeds > 1 else "", comm.size, "s" if comm.size > 1 else "", directory,
+        )  # fmt: skip
+        ensemble = solve_ensemble(case, comm, options.control)
+        on_root(comm, lambda: write_ensemble(ensemble, directory, case), share=False)
+    except CaseError as error:
+        return fail(comm, error.in_file(options.case), BAD_INPUT)
+    except OSError as error:
+        return fail(comm, error, FAILED)
+    converged = bool(comm.bcast(ensemble is not None and ensemble.converged, root=0))
+    if not converged:
+        LOG.warning("the gradient tolerance was not met on every seed; the results are those of the last iterates")
+    return FAILED if options.strict and not converged else DONE
+
+
+def _parser() -> RankParser:
+    parser = RankParser("python -m solver.particles", "Train N tokens, or run them under a given control.")
+    parser.add_case()
+    parser.add_argument("-o", "--output", metavar="DIR", help="results folder (default: results/<case>-particles)")
+    parser.add_argument("--control", metavar="NPZ", type=Path, help="run this control.npz; nothing is trained")
+    parser.add_argument("--overwrite", action="store_true", help="replace the results in that folder")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a seed did not converge")
+    parser.add_argument("--quiet", action="store_true", help="print warnings and errors only (run.log has it all)")
+    return parser
+
+
+def _case(comm: MPI.Comm, options: argparse.Namespace) -> Case:
+    """The case, with a results folder of its own unless one was named."""
+    case = read_case(comm, options.case, options.overrides)
+    default = Path.cwd() / "results" / Path(options.case).stem
+    directory = case.output.directory or default
+    if options.output is not None:
+        directory = Path(os.path.abspath(options.output))
+    elif directory == default:
+        directory = default.with_name(f"{default.name}-particles")
+    return case.model_copy(update={"output": case.output.model_copy(update={"directory": directory})})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Results folders: claimed early, cleared late, and the files in them (design, section 8)."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from mpi4py import MPI
+
+import numpy as np
+
+from solver.case import CaseError
+from solver.parallel import on_root
+from solver.types import FloatArray, Json
+
+__all__ = [
+    "PARTIAL_LOG",
+    "claim_folder",
+    "clear_folder",
+    "write_collection",
+    "write_columns",
+    "write_csv",
+    "write_json",
+]
+
+PARTIAL_LOG = "run.log.partial"  # until the results are written; then run.log
+
+_OWN_FILES = {
+    "case.toml",
+    "run.log",
+    "summary.json",
+    "trajectory.csv",
+    "history.csv",
+    "control.npz",
+    "density.pvd",
+    "density.bp",
+    "density",
+    "particles.npz",
+    "particles.pvd",
+    "particles",
+    "seeds.csv",
+    "figures",
+}
+
+
+_SERIES = {"density", "particles"}  # folders of one VTK file per depth, named by the series
+
+
+def claim_folder(comm: MPI.Comm, directory: Path, overwrite: bool) -> None:
+    """Make sure that results can be written there, without touching what it holds. Collective.
+
+    Raises:
+        CaseError: It holds results and `overwrite` is not set, holds something else, or cannot be written.
+    """
+
+    def claim() -> None:
+        try:
+            _refuse_to_overwrite(directory, overwrite)
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / PARTIAL_LOG).write_text("", encoding="utf-8")
+        except (OSError, ValueError) as error:
+            if isinstance(error, CaseError):
+                raise
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise CaseError([f"output.directory: {str(directory)!r} cannot be written: {why}"]) from None
+
+    on_root(comm, claim)
+
+
+def _refuse_to_overwrite(directory: Path, overwrite: bool) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise CaseError([f"output.directory: {directory} is a file; name a folder"])
+    found = {entry.name for entry in directory.iterdir()} if directory.exists() else set()
+    found.discard(PARTIAL_LOG)
+    if found and not overwrite:
+        raise CaseError(
+            [f"output.directory: {directory} is not empty; use another (-o DIR) or replace its results (--overwrite)"]
+        )
+    if found and "summary.json" not in found:
+        stranger = min(found - _OWN_FILES, default=min(found))
+        raise CaseError([f"output.directory: {directory} holds {stranger}, but no finished run; use another folder"])
+
+
+def clear_folder(directory: Path) -> None:
+    """Remove the results of an earlier run: what this program wrote and nothing else."""
+    for name in _OWN_FILES - {"figures", *_SERIES}:
+        entry = directory / name
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink(missing_ok=True)
+    for series in _SERIES:
+        for entry in directory.glob(f"{series}/{series}_*.vt?"):
+            entry.unlink()
+
+
+def frame_indices(steps: int, frames: int) -> list[int]:
+    """At most `frames` of the depths 0..steps, first and last among them, evenly by step: fine where the grid is."""
+    return [int(n) for n in np.unique(np.round(np.linspace(0, steps, min(frames, steps + 1))))]
+
+
+def write_csv(path: Path, names: list[str], rows: Iterable[Json]) -> None:
+    """A table with a header; floats with all their digits."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows({name: repr(value) if isinstance(value, float) else value for name, value in row.items()}
+                         for row in rows)  # fmt: skip
+
+
+def write_columns(path: Path, columns: dict[str, FloatArray]) -> None:
+    """A table from columns of equal length."""
+    rows = (dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True))
+    write_csv(path, list(columns), rows)
+
+
+def write_collection(path: Path, entries: Iterable[tuple[float, str]]) -> None:
+    """A .pvd that lists one VTK file per depth."""
+    lines = [f'    <DataSet timestep="{depth!r}" part="0" file="{name}"/>' for depth, name in entries]
+    head = ['<?xml version="1.0"?>', '<VTKFile type="Collection" version="0.1">', "  <Collection>"]
+    text = "\n".join([*head, *lines, "  </Collection>", "</VTKFile>"])
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def write_json(path: Path, content: Json) -> None:
+    """Indented; every value must be finite or None."""
+    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
