@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.types import FloatArray
+from solver.types import FloatArray, Json
 
-__all__ = ["Phases", "find_phases", "terminal_rate", "weighted_median"]
+__all__ = ["Phases", "find_phases", "phase_values", "terminal_rate", "weighted_median"]
 
 PLATEAU_VARIATION = 0.05
 ENERGY_STEP = 0.1
@@ -18,6 +18,20 @@ RELATIVE_ENERGY_STEP = 0.075
 CLUSTERED_RESULTANT = 0.9
 COARSEST_FITTED_STEP = 4.0  # in last steps
 _FLOOR_ITERATIONS = 20
+
+
+_PHASE_KEYS = (
+    "clustered",
+    "plateau",
+    "escaped",
+    "clustered_relative",
+    "escaped_relative",
+    "initial_width",
+    "plateau_width",
+    "final_width",
+    "plateau_variation",
+    "displacement",
+)
 
 
 @dataclass(frozen=True)
@@ -98,6 +112,26 @@ def find_phases(t: FloatArray, energy: FloatArray, resultant: FloatArray, angle:
         plateau_variation=float(middle.max() - middle.min()) / abs(level) if level else math.nan,
         displacement=displacement,
     )
+
+
+def phase_values(phases: Phases | None, T: float) -> Json:
+    """The three phases; all None where there is no energy to tell them by."""
+    if phases is None:
+        return dict.fromkeys(_PHASE_KEYS)
+    start, end = phases.plateau or (None, None)
+    values = (
+        phases.clustered,
+        phases.plateau is not None and phases.plateau_variation <= PLATEAU_VARIATION,
+        phases.escaped,
+        phases.clustered_relative,
+        phases.escaped_relative,
+        start,
+        None if start is None or end is None else end - start,
+        None if end is None else T - end,
+        phases.plateau_variation,
+        phases.displacement,
+    )
+    return dict(zip(_PHASE_KEYS, values, strict=True))
 
 
 def _interval_around(t: FloatArray, excess: FloatArray, centre: float) -> tuple[float, float] | None:

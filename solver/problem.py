@@ -12,6 +12,7 @@ from mpi4py import MPI
 import numpy as np
 
 from solver.attention.create import create_attention, create_expansion
+from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.depth import graded_grid, uniform_grid
 from solver.diagnostics import DepthDiagnostics, diagnose
@@ -110,6 +111,10 @@ class Problem:
 
     def __init__(self, case: Case, comm: MPI.Comm = MPI.COMM_WORLD) -> None:
         started = time.perf_counter()
+        if case.geometry.manifold == "hypersphere":
+            raise CaseError(
+                ["geometry.manifold: 'hypersphere' is for solver.particles; the PDE needs 'circle' or 'sphere'"]
+            )
         self.case = case
         self.comm = comm
         # What can be wrong with the user's own parts and files is found before the mesh is built.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from mpi4py import MPI
 
@@ -26,6 +28,7 @@ __all__ = [
     "write_json",
 ]
 
+FORMAT_VERSION = 1  # of summary.json
 PARTIAL_LOG = "run.log.partial"  # until the results are written; then run.log
 
 _OWN_FILES = {
@@ -128,3 +131,12 @@ def write_collection(path: Path, entries: Iterable[tuple[float, str]]) -> None:
 def write_json(path: Path, content: Json) -> None:
     """Indented; every value must be finite or None."""
     path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def finite(value: Any) -> Any:
+    """JSON has no nan: None instead."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import math
-import platform
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from mpi4py import MPI
-
-import dolfinx
 import numpy as np
 
-from solver import __version__
-from solver.phases import PLATEAU_VARIATION, Phases, find_phases, terminal_rate
+from solver.phases import find_phases, phase_values, terminal_rate
 from solver.problem import Evaluation, Problem, Trajectory
+from solver.results import FORMAT_VERSION, finite
+from solver.software import software
 from solver.types import FloatArray, Json
 
-__all__ = ["FORMAT_VERSION", "Untrained", "finite", "phase_values", "software", "summarise"]
-
-FORMAT_VERSION = 1
-_PACKAGES = ("fenics-dolfinx", "dolfinx-solver-real", "petsc4py", "mpi4py", "numpy", "scipy", "gmsh", "pydantic")
-_PHASE_KEYS = (
-    "clustered",
-    "plateau",
-    "escaped",
-    "clustered_relative",
-    "escaped_relative",
-    "initial_width",
-    "plateau_width",
-    "final_width",
-    "plateau_variation",
-    "displacement",
-)
+__all__ = ["Untrained", "summarise"]
 
 
 @dataclass(frozen=True)
@@ -120,63 +97,3 @@ def summarise(
     }
     cleaned: Json = finite(content)
     return cleaned
-
-
-def phase_values(phases: Phases | None, T: float) -> Json:
-    """The three phases; all None where there is no energy to tell them by."""
-    if phases is None:
-        return dict.fromkeys(_PHASE_KEYS)
-    start, end = phases.plateau or (None, None)
-    values = (
-        phases.clustered,
-        phases.plateau is not None and phases.plateau_variation <= PLATEAU_VARIATION,
-        phases.escaped,
-        phases.clustered_relative,
-        phases.escaped_relative,
-        start,
-        None if start is None or end is None else end - start,
-        None if end is None else T - end,
-        phases.plateau_variation,
-        phases.displacement,
-    )
-    return dict(zip(_PHASE_KEYS, values, strict=True))
-
-
-def software() -> Json:
-    """Versions of what computed the result, and the commit of a checkout."""
-    versions: Json = {"turnpike": __version__, "python": platform.python_version(), "commit": _commit()}
-    from petsc4py import PETSc
-    from slepc4py import SLEPc
-
-    versions["petsc"] = ".".join(map(str, PETSc.Sys.getVersion()))
-    versions["slepc"] = ".".join(map(str, SLEPc.Sys.getVersion()))
-    versions["dolfinx"] = dolfinx.__version__
-    versions["mpi"] = MPI.Get_library_version().splitlines()[0].strip("\x00 ")
-    for name in _PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
-def _commit() -> str | None:
-    folder = Path(__file__).resolve().parents[1]
-    if not (folder / ".git").exists():
-        return None
-    try:
-        run = subprocess.run(
-            ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return run.stdout.strip()
-
-
-def finite(value: Any) -> Any:
-    """JSON has no nan: None instead."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

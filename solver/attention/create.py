@@ -19,8 +19,13 @@ __all__ = ["create_attention", "create_expansion"]
 _BEST_TOLERANCE = 1e-13  # of an expansion, relative to the kernel's largest value: round-off
 
 
-def create_expansion(case: Case, comm: MPI.Comm) -> Expansion:
+def create_expansion(case: Case, comm: MPI.Comm, limit: int | None = None) -> Expansion:
     """Expand the kernel of a case, as accurately as it needs. Collective.
+
+    Args:
+        case: Resolved case.
+        comm: All of its ranks must call.
+        limit: Largest number of sections that is of use.
 
     Raises:
         CaseError: The kernel cannot be used, or the accuracy cannot be reached.
@@ -28,14 +33,14 @@ def create_expansion(case: Case, comm: MPI.Comm) -> Expansion:
     kernel = everywhere(comm, lambda: create_kernel(case))
 
     def arrays() -> tuple[FloatArray, FloatArray, FloatArray, float]:
-        expansion = _expand(kernel, case)
+        expansion = _expand(kernel, case, limit)
         return expansion.pivots, expansion.weights, expansion.signs, expansion.error
 
     # Only arrays travel: a kernel of the user's need not survive pickling.
     return Expansion(kernel, *on_root(comm, arrays))
 
 
-def _expand(kernel: Kernel, case: Case) -> Expansion:
+def _expand(kernel: Kernel, case: Case, limit: int | None) -> Expansion:
     tolerance = case.attention.tolerance
     try:
         smallest, largest = kernel_range(kernel, case.dimension)
@@ -44,7 +49,8 @@ def _expand(kernel: Kernel, case: Case) -> Expansion:
     if case.attention.normalized:
         _check_logarithm(smallest, largest, tolerance)
     try:
-        return expand(kernel, case.dimension, tolerance, smallest if case.attention.normalized else None)
+        reference = smallest if case.attention.normalized else None
+        return expand(kernel, case.dimension, tolerance, reference, limit)
     except ValueError as error:
         raise CaseError([f"attention.tolerance: {error}"]) from None
 

@@ -74,7 +74,9 @@ def kernel_range(kernel: Kernel, dimension: int) -> tuple[float, float]:
     return float(min(h.min(), opposite.min())), float(max(h.max(), opposite.max()))
 
 
-def expand(kernel: Kernel, dimension: int, tolerance: float, reference: float | None = None) -> Expansion:
+def expand(
+    kernel: Kernel, dimension: int, tolerance: float, reference: float | None = None, limit: int | None = None
+) -> Expansion:
     """Expand a symmetric kernel on S^{d-1}. Pure: the same input gives the same bits.
 
     Args:
@@ -83,6 +85,7 @@ def expand(kernel: Kernel, dimension: int, tolerance: float, reference: float | 
         tolerance: Bound on max |h − Σ| / reference. The remainder of a positive semidefinite kernel is positive
             semidefinite, so its diagonal bounds all of it; the diagonal is what is controlled.
         reference: What errors are relative to; None is max |h|. The logarithm of a mean field needs min h.
+        limit: Largest number of sections; None is as many as there are sample points.
 
     Raises:
         ValueError: The tolerance is not reached.
@@ -91,7 +94,7 @@ def expand(kernel: Kernel, dimension: int, tolerance: float, reference: float | 
         reference = max(map(abs, kernel_range(kernel, dimension)))
     if reference == 0.0:  # h = 0
         return Expansion(kernel, sample_points(dimension, 2)[:1], np.ones((1, 1)), np.ones(1), 0.0)
-    expansion = _positive(kernel, dimension, tolerance * reference)
+    expansion = _positive(kernel, dimension, tolerance * reference, limit)
     if expansion is None:
         expansion = _indefinite(kernel, dimension, tolerance * reference)
     error = _measured_error(expansion, dimension) / reference
@@ -127,10 +130,10 @@ def _pairwise(kernel: Kernel, x: FloatArray, y: FloatArray) -> FloatArray:
     return np.concatenate(blocks)
 
 
-def _positive(kernel: Kernel, dimension: int, threshold: float) -> Expansion | None:
+def _positive(kernel: Kernel, dimension: int, threshold: float, limit: int | None) -> Expansion | None:
     """Expansion of a positive semidefinite kernel up to this absolute error; None if it is not one."""
     points = sample_points(dimension)
-    found = _pivoted_cholesky(kernel, points, 0.01 * threshold)
+    found = _pivoted_cholesky(kernel, points, 0.01 * threshold, len(points) if limit is None else limit)
     if found is None:
         return None
     pivots, factor, sections = found
@@ -143,7 +146,7 @@ def _positive(kernel: Kernel, dimension: int, threshold: float) -> Expansion | N
 
 
 def _pivoted_cholesky(
-    kernel: Kernel, points: FloatArray, threshold: float
+    kernel: Kernel, points: FloatArray, threshold: float, limit: int
 ) -> tuple[FloatArray, FloatArray, FloatArray] | None:
     """Greedy Nyström basis: pivots P, factor R with K(P,P) = R Rᵀ, and K(points,P) R⁻ᵀ; None if K is indefinite."""
     remainder = _pairwise(kernel, points, points)
@@ -151,7 +154,7 @@ def _pivoted_cholesky(
     chosen: list[int] = []
     sections = np.empty((len(points), 64))
     while remainder.max() > threshold:
-        if len(chosen) == len(points):
+        if len(chosen) >= min(limit, len(points)):
             raise ValueError("the attention kernel has too many significant terms for a separable expansion")
         pivot = int(np.argmax(remainder))
         count = len(chosen)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from solver.case.factories import FACTORY_KEYS, is_factory, missing_factory
-from solver.case.schema import DIMENSIONS, OWN, SELECTORS, Case
+from solver.case.schema import OWN, SELECTORS, Case
 
 __all__ = ["check_case", "largest_kappa", "unused_keys"]
 
@@ -60,7 +60,7 @@ def _edge_lengths(case: Case) -> list[tuple[str, float]]:
     geometry = case.geometry
     finest = geometry.h or 0.0
     lengths = [("geometry.continuation", h) for h in geometry.continuation if h > finest]
-    if geometry.file is None:
+    if geometry.file is None and geometry.manifold in _MIN_H:
         lengths.append(("geometry.h", geometry.h or (0.1 if geometry.manifold == "sphere" else 0.02)))
     return lengths
 
@@ -69,6 +69,13 @@ def _geometry(case: Case) -> Iterator[tuple[str, str]]:
     geometry = case.geometry
     if geometry.file is not None and geometry.h is not None:
         yield "geometry.h", "give either h or file, not both"
+    if geometry.manifold == "hypersphere":
+        if geometry.dimension is None:
+            yield "geometry.dimension", "missing, required with manifold = 'hypersphere': an integer between 2 and 1000"
+        for key in ("h", "file", "continuation"):
+            if getattr(geometry, key):
+                yield f"geometry.{key}", "belongs to a mesh; 'hypersphere' has none"
+        return
     smallest = _MIN_H[geometry.manifold]
     for name, h in _edge_lengths(case):
         if not smallest <= h <= 1:
@@ -78,7 +85,7 @@ def _geometry(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _lengths(case: Case) -> Iterator[tuple[str, str]]:
-    attention, d = case.attention, DIMENSIONS[case.geometry.manifold]
+    attention, d = case.attention, case.dimension
     given = (attention.eigenvalues is not None) + (attention.matrix is not None)
     if given > 1 or (given == 0 and not is_factory(attention.kernel)):
         yield "attention.eigenvalues", f"give either eigenvalues ({d} numbers) or matrix ({d} × {d})"

@@ -8,11 +8,10 @@ __all__ = ["not_yet"]
 
 _SECTIONS = {"auxiliary", "sweep"}
 _KEYS = {
-    "geometry": {"adapt", "tolerance", "max_nodes", "dimension"},
+    "geometry": {"adapt", "tolerance", "max_nodes"},
     "output": {"memory"},
 }
 _VALUES: dict[tuple[str, str], set[object]] = {
-    ("geometry", "manifold"): {"hypersphere"},
     ("depth", "grid"): {"adaptive"},
     ("optimizer", "method"): {"newton"},
 }

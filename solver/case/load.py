@@ -243,7 +243,7 @@ def _with_defaults(case: Case, stem: str) -> Case:
         default = type(table).model_fields[key].default
         case = case.model_copy(update={section: table.model_copy(update={key: default})})
     geometry, initial, objective = case.geometry, case.initial, case.objective
-    if geometry.file is None and geometry.h is None:
+    if geometry.file is None and geometry.h is None and geometry.manifold != "hypersphere":
         geometry = geometry.model_copy(update={"h": 0.1 if geometry.manifold == "sphere" else 0.02})
     if initial.law == "von_mises_fisher":
         initial = initial.model_copy(update={"mean": case.initial_mean})

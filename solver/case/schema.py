@@ -14,6 +14,7 @@ from solver.case.factories import is_factory
 __all__ = ["DIMENSIONS", "SELECTORS", "Case"]
 
 SELECTORS = {
+    "geometry": "manifold",
     "attention": "kernel",
     "ffn": "activation",
     "initial": "law",
@@ -96,7 +97,10 @@ class _Section(BaseModel):
 class Geometry(_Section):
     """Where tokens live, and the mesh."""
 
-    manifold: Literal["circle", "sphere"] = _key(..., "'circle' or 'sphere'", "the unit sphere tokens live on")
+    manifold: Literal["circle", "sphere", "hypersphere"] = _key(
+        ..., "'circle', 'sphere' or, for particles, 'hypersphere'", "the unit sphere S^{d−1} tokens live on"
+    )
+    dimension: Integer | None = _key(None, "an integer between 2 and 1000", "d", only=("hypersphere",), ge=2, le=1000)
     h: Real | None = _key(
         None, "a number above 0 and up to 1", "target edge length (default 0.1 sphere, 0.02 circle)", "rad", gt=0, le=1
     )
@@ -319,7 +323,7 @@ class Case(_Section):
     @property
     def dimension(self) -> int:
         """d of S^{d-1}."""
-        return DIMENSIONS[self.geometry.manifold]
+        return DIMENSIONS.get(self.geometry.manifold) or self.geometry.dimension or 2
 
     @property
     def matrix(self) -> tuple[Vector, ...]:
@@ -332,7 +336,7 @@ class Case(_Section):
     @property
     def initial_mean(self) -> Vector:
         """Unit mean direction of the initial law."""
-        return _unit(self.initial.mean or (1.0, 1.0, 0.0)[: self.dimension])
+        return _unit(self.initial.mean or self._axes(0, 1))
 
     @property
     def mixture(self) -> tuple[tuple[Vector, ...], Vector, Vector]:
@@ -350,12 +354,16 @@ class Case(_Section):
     @property
     def candidates_mean(self) -> Vector:
         """Unit mean direction of the candidates."""
-        return _unit(self.objective.mean or (1.0, 0.0, 0.0)[: self.dimension])
+        return _unit(self.objective.mean or self._axes(0))
 
     @property
     def target(self) -> Vector:
         """Unit target direction."""
-        return _unit(self.objective.target or (0.0, 1.0, 0.0)[: self.dimension])
+        return _unit(self.objective.target or self._axes(1))
+
+    def _axes(self, *numbers: int) -> Vector:
+        """Sum of some unit vectors."""
+        return tuple(float(k in numbers) for k in range(self.dimension))
 
 
 def _unit(vector: Vector) -> Vector:

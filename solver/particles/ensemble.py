@@ -10,11 +10,11 @@ from mpi4py import MPI
 
 import numpy as np
 
-from solver.attention.create import create_expansion
 from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.control import control_on_grid
 from solver.parallel import everywhere
+from solver.particles.create import create_field
 from solver.particles.diagnostics import TokenDiagnostics, diagnose_tokens
 from solver.particles.problem import ParticleProblem
 from solver.particles.training import SeedRow, train
@@ -100,11 +100,11 @@ def solve_ensemble(case: Case, comm: MPI.Comm, control: Path | None = None) -> E
         CaseError: A part, a file or the control does not fit.
     """
     started = time.perf_counter()
-    expansion = create_expansion(case, comm)
+    field = create_field(case, comm)
     here = [case.particles.seed + k for k in range(case.particles.seeds)[comm.rank :: comm.size]]
 
     def solve() -> _Part | None:  # needs no other rank
-        return _solve(ParticleProblem(case, expansion, here), control) if here else None
+        return _solve(ParticleProblem(case, field, here), control) if here else None
 
     parts = comm.gather(everywhere(comm, solve), root=0)
     if parts is None:

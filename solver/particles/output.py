@@ -13,9 +13,18 @@ from solver.control import write_control
 from solver.log import LOG
 from solver.particles.ensemble import Ensemble, SeedResult
 from solver.particles.training import SeedRow
-from solver.phases import find_phases, terminal_rate
-from solver.results import PARTIAL_LOG, clear_folder, write_collection, write_columns, write_csv, write_json
-from solver.summary import FORMAT_VERSION, finite, phase_values, software
+from solver.phases import find_phases, phase_values, terminal_rate
+from solver.results import (
+    FORMAT_VERSION,
+    PARTIAL_LOG,
+    clear_folder,
+    finite,
+    write_collection,
+    write_columns,
+    write_csv,
+    write_json,
+)
+from solver.software import software
 from solver.types import FloatArray, Json
 
 __all__ = ["ensemble_summary", "seed_rows", "write_ensemble"]

@@ -10,24 +10,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.attention.expansion import Expansion
-from solver.attention.kernels import DotProductKernel
-from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.depth import uniform_grid
 from solver.ffn import create_features
 from solver.losses import Loss, SmoothStatistics, create_loss
 from solver.particles.initial import draw_tokens
-from solver.particles.mean_field import DenseField, MeanField, SeparableField
+from solver.particles.mean_field import MeanField
 from solver.particles.noise import normals
 from solver.particles.step import TokenDynamics, pullback, step
 from solver.types import FloatArray
 
-__all__ = ["BatchEvaluation", "ParticleProblem", "choose_field"]
+__all__ = ["BatchEvaluation", "ParticleProblem"]
 
 _DIFFERENCE = 1e-3
 _NOISE_KEPT = 2**28  # bytes
-_SEPARABLE_WORK = 2.0  # of a section, in pairs of tokens
 
 
 @dataclass(frozen=True)
@@ -47,48 +43,26 @@ class BatchEvaluation:
     gradient: FloatArray
 
 
-def choose_field(case: Case, expansion: Expansion) -> MeanField | None:
-    """Separable or dense attention, whichever costs less for the case's N, unless `particles.attention` says which.
-
-    None where attention is switched off (A = 0).
-
-    Raises:
-        CaseError: The kernel offers no derivatives.
-    """
-    kernel = expansion.kernel
-    if not isinstance(kernel, DotProductKernel):
-        raise CaseError(
-            [f"attention.kernel: {case.attention.kernel} has no `matrix` and `derivatives`, which particles need"]
-        )
-    if not np.any(kernel.matrix):
-        return None
-    wanted = case.particles.attention
-    sections = len(expansion.pivots)
-    if wanted == "dense" or (wanted == "auto" and case.particles.n < _SEPARABLE_WORK * sections):
-        return DenseField(kernel, case.attention.normalized)
-    return SeparableField(expansion, case.attention.normalized)
-
-
 class ParticleProblem:
     """N tokens under the drift of a case, for several seeds at once. Nothing here is collective.
 
     Args:
         case: Resolved case.
-        expansion: Of its kernel (`create_expansion`).
+        field: Its attention (`create_field`).
         seeds: One system each.
 
     Raises:
         CaseError: A part or a file of the user's cannot be used.
     """
 
-    def __init__(self, case: Case, expansion: Expansion, seeds: Sequence[int]) -> None:
+    def __init__(self, case: Case, field: MeanField | None, seeds: Sequence[int]) -> None:
         self.case = case
         self.seeds = list(seeds)
         self.t = uniform_grid(case.depth.T, max(1, round(case.depth.T * case.particles.steps)))
         self.dt = float(self.t[1])
         self.loss: Loss = create_loss(case)
         features = create_features(case)
-        self.dynamics = TokenDynamics(choose_field(case, expansion), features, case.noise.epsilon)
+        self.dynamics = TokenDynamics(field, features, case.noise.epsilon)
         count = case.particles.n
         self.initial = np.stack([draw_tokens(case, seed, count) for seed in self.seeds])
         self.control_shape = (len(self.t) - 1, case.dimension, features.size)

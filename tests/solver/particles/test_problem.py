@@ -1,0 +1,129 @@
+"""The control problem of N tokens: gradients, batches, and the invariants of what a seed fixes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mpi4py import MPI
+
+import numpy as np
+import pytest
+
+from solver.case import Case
+from solver.ffn import ACTIVATIONS
+from solver.particles.create import create_field
+from solver.particles.problem import ParticleProblem
+
+MakeCase = Callable[..., Case]
+SMALL = {"depth.T": 1.0, "particles.n": 30, "noise.epsilon": 0.05}
+WORDS = {"objective.loss": "bag_of_words", "objective.kappa": 2.0, "objective.temperature": 0.3}
+VARIANTS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "dense": {"particles.attention": "dense"},
+    "separable": {"particles.attention": "separable"},
+    "softmax": {"attention.normalized": True},
+    "words": WORDS,
+    "pooled words": {**WORDS, "objective.readout": "pooled"},
+    "random features": {"ffn.width": 5, "ffn.activation": "gelu", "ffn.bias": True},
+    "no noise": {"noise.epsilon": 0.0},
+    "no attention": {"attention.eigenvalues": None, "attention.matrix": [[0.0, 0.0], [0.0, 0.0]]},
+    # relu's kink lies where a coordinate vanishes: 1e-4 is less than any token's distance from it here
+    **{name: {"ffn.activation": name} for name in sorted(ACTIVATIONS)},
+}
+
+
+def make(case: Case, seeds: list[int]) -> ParticleProblem:
+    return ParticleProblem(case, create_field(case, MPI.COMM_SELF), seeds)
+
+
+def controls(problem: ParticleProblem, size: float, seed: int) -> np.ndarray:
+    shape = (len(problem.seeds), *problem.control_shape)
+    return size * np.random.default_rng(seed).standard_normal(shape)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_gradient_has_taylor_order_two(name: str, make_case: MakeCase) -> None:
+    """Catches any error of the pathwise adjoint, with the noise held fixed, at a control not evaluated before."""
+    problem = make(make_case("circle", {**SMALL, **VARIANTS[name]}), [0, 7])
+    problem.evaluate(controls(problem, 2.0, 1))
+    W, dW = controls(problem, 0.5, 2), controls(problem, 0.5, 3)
+    at = problem.evaluate(W)
+    slope = problem.dt * (at.gradient * dW).sum(axis=(1, 2, 3))
+    sizes = np.array([2e-2, 1e-2, 5e-3]) * (0.01 if name == "relu" else 1.0)
+    remainders = np.array([np.abs(problem.evaluate(W + s * dW).J - at.J - s * slope) for s in sizes])
+    assert remainders.min() > 1e-15
+    orders = np.log2(remainders[:-1] / remainders[1:])
+    assert ((orders >= 1.9) & (orders <= 2.1)).all(), orders
+
+
+def test_sphere_and_beyond(make_case: MakeCase) -> None:
+    """Catches an adjoint tied to d = 2: Taylor order 2 on S² and S⁴."""
+    beyond = {"geometry.manifold": "hypersphere", "geometry.dimension": 5, "geometry.h": None, "depth.layer": 0.5}
+    five = {**beyond, "attention.eigenvalues": [1.0, 0.8, 0.6, 0.4, 0.2], "initial.mean": [1.0, 1.0, 0.0, 0.0, 0.0]}
+    five["objective.target"] = [0.0, 1.0, 0.0, 0.0, 0.0]
+    for changes in ({}, five):
+        problem = make(make_case("sphere", {**SMALL, **changes}), [1])
+        W, dW = controls(problem, 0.5, 2), controls(problem, 0.5, 3)
+        at = problem.evaluate(W)
+        slope = problem.dt * (at.gradient * dW).sum(axis=(1, 2, 3))
+        remainders = [float(np.abs(problem.evaluate(W + s * dW).J - at.J - s * slope)[0]) for s in (1e-2, 5e-3)]
+        assert np.log2(remainders[0] / remainders[1]) == pytest.approx(2.0, abs=0.1)
+
+
+def test_batch_is_the_seeds_one_by_one(make_case: MakeCase) -> None:
+    """Catches seeds that see each other, and noise keyed by position in the batch."""
+    case = make_case("circle", SMALL)
+    together = make(case, [3, 4, 5])
+    W = controls(together, 0.5, 0)
+    found = together.evaluate(W)
+    for k, seed in enumerate([3, 4, 5]):
+        alone = make(case, [seed]).evaluate(W[k : k + 1])
+        assert alone.J[0] == pytest.approx(found.J[k], rel=1e-13)
+        assert np.abs(alone.gradient[0] - found.gradient[k]).max() <= 1e-12 * np.abs(alone.gradient).max()
+    some = together.evaluate(W[[2, 0]], [2, 0])
+    assert np.abs(some.J - found.J[[2, 0]]).max() <= 1e-13
+
+
+def test_noise_drawn_again_is_the_same(make_case: MakeCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a gradient along other noise than that of the forward run, where noise is too large to be kept."""
+    from solver.particles import problem as module
+
+    case = make_case("circle", SMALL)
+    kept = make(case, [3, 4])
+    W = controls(kept, 0.5, 0)
+    first = kept.evaluate(W)
+    monkeypatch.setattr(module, "_NOISE_KEPT", 0)
+    again = make(case, [3, 4]).evaluate(W)
+    assert np.array_equal(first.J, again.J)
+    assert np.array_equal(first.gradient, again.gradient)
+
+
+def test_loss_without_derivative_is_differentiated(make_case: MakeCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches differences that are coarser than the adjoint: a user's loss must give the built-in one's gradient."""
+    problem = make(make_case("circle", {**SMALL, **WORDS}), [0])
+    W = controls(problem, 0.5, 0)
+    exact = problem.evaluate(W)
+
+    class Plain:
+        """The same loss without `statistics_vjp`."""
+
+        def __init__(self, loss: object) -> None:
+            self.statistics, self.value, self.derivative = loss.statistics, loss.value, loss.derivative  # type: ignore[attr-defined]
+
+    problem.loss = Plain(problem.loss)
+    assert np.abs(problem.evaluate(W).gradient - exact.gradient).max() <= 1e-9 * np.abs(exact.gradient).max()
+
+
+def test_stationary_law_in_a_fixed_potential(make_case: MakeCase) -> None:
+    """Catches a wrong balance of drift and noise: with Wσ = (w, 0) constant the law is von Mises, κ = w/ε."""
+    from scipy.special import i0, i1
+
+    changes = {**SMALL, "noise.epsilon": 0.2, "depth.T": 15.0, "particles.n": 4000, "particles.steps": 40.0}
+    nothing = {"attention.eigenvalues": None, "attention.matrix": [[0.0, 0.0], [0.0, 0.0]], "ffn.bias": True}
+    problem = make(make_case("circle", {**changes, **nothing}), [0, 1])
+    W = np.zeros((2, *problem.control_shape))
+    W[:, :, 0, 2] = 0.6
+    *_, x = problem.states(W)
+    kappa = 0.6 / 0.2
+    assert x[..., 0].mean() == pytest.approx(i1(kappa) / i0(kappa), abs=3 * x[..., 0].std() / np.sqrt(8000) + 0.003)
+    assert abs(x[..., 1].mean()) <= 4 * x[..., 1].std() / np.sqrt(8000)
