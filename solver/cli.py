@@ -1,4 +1,4 @@
-"""The console script: ``turnpike run | verify | doctor | figures``, each the same as its ``python -m`` form."""
+"""The console script: ``turnpike run | particles | verify | doctor | figures``, each the same as its ``python -m`` form."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "run": ("solver.run", "solve a case and write a results folder"),
+    "particles": ("solver.particles.run", "train N tokens, or run them under a given control"),
     "verify": ("solver.verify", "check gradients, transposes and invariants on a case"),
     "doctor": ("solver.doctor", "what is installed, what is missing, how to get it"),
     "figures": ("postprocess.figures", "draw the figures of a run"),

@@ -16,13 +16,13 @@ from solver.particles.mean_field import DenseField, MeanField, SeparableField
 
 __all__ = ["create_field"]
 
-_TOKENS_PER_SECTION = 2  # below it all pairs are cheaper
+_TOKENS_PER_SECTION = 3  # below it all pairs are cheaper
 
 
 def create_field(case: Case, comm: MPI.Comm) -> MeanField | None:
     """The attention among N tokens; None where it is switched off (A = 0). Collective.
 
-    ``particles.attention = "auto"`` takes the expansion if it has at most N/2 sections, else all pairs.
+    ``particles.attention = "auto"`` takes the expansion if it has at most N/3 sections, else all pairs.
 
     Raises:
         CaseError: The kernel offers no derivatives, or its expansion was asked for and is not accurate enough.
