@@ -1,4 +1,4 @@
-"""The console script: ``turnpike run | particles | verify | doctor | figures``, each the same as its ``python -m`` form."""
+"""The console script: ``turnpike COMMAND``, each the same as its ``python -m`` form."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_default_edge_length_depends_on_the_manifold(manifold: str, d: int, h: f
 
 # key, value, what the message must hold beside key and value
 BAD: list[tuple[str, Any, str]] = [
-    ("geometry.manifold", "torus", "'circle' or 'sphere'"),
+    ("geometry.manifold", "torus", "'circle', 'sphere' or, for particles, 'hypersphere'"),
     ("geometry.h", "fine", "above 0 and up to 1"),
     ("geometry.h", 0.0, "above 0 and up to 1"),
     ("geometry.h", -0.1, "above 0 and up to 1"),
@@ -286,15 +286,12 @@ def test_no_consequential_errors_without_a_manifold(write: Write) -> None:
 
 
 LATER: list[tuple[str, Any]] = [
-    ("geometry.manifold", "hypersphere"),
     ("geometry.adapt", True),
     ("geometry.tolerance", 0.1),
     ("geometry.max_nodes", 100),
-    ("geometry.dimension", 5),
     ("depth.grid", "adaptive"),
     ("optimizer.method", "newton"),
     ("output.memory", "low"),
-    ("particles.n", 64),
     ("auxiliary.kernel", "rope"),
     ("sweep.depth", [40, 80]),
 ]
@@ -306,7 +303,7 @@ def test_later_keys_say_not_yet(key: str, value: Any, write: Write) -> None:
     lines = error_lines(write(GOOD), {key: value})
     assert len(lines) == 1
     section = key.partition(".")[0]
-    named = section if section in {"particles", "auxiliary", "sweep"} else key
+    named = section if section in {"auxiliary", "sweep"} else key
     assert lines[0].startswith(f"some.toml: {named}: ")
     assert "not available yet" in lines[0]
 
