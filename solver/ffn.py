@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from solver.case.factories import is_factory
 from solver.case.load import CaseError
 from solver.case.schema import Case
-from solver.parts import build_part
+from solver.parts import Guarded, build_part, check_pointwise
 from solver.types import FloatArray
 
 __all__ = ["ACTIVATIONS", "DERIVATIVES", "Activation", "FeatureMap", "create_features", "edge_integrals", "feature_map"]
@@ -95,16 +95,19 @@ def create_features(case: Case) -> FeatureMap:
     if not is_factory(ffn.activation):
         activation, derivative = ACTIVATIONS[ffn.activation], DERIVATIVES[ffn.activation]
         return feature_map(activation, ffn.bias, ffn.width, ffn.seed, case.dimension, derivative)
-    activation = build_part("ffn.activation", ffn.activation, case, ffn.parameters or {})
-    sample = np.linspace(-1.0, 1.0, 6).reshape(3, 2)
-    try:
-        values = np.asarray(activation(sample))
-        if values.shape != sample.shape or not np.isfinite(values).all():
-            raise ValueError(
-                f"it maps shape {sample.shape} to {values.shape}: finite values of the same shape are needed"
-            )
-    except Exception as error:
-        raise CaseError([f"ffn.activation: {ffn.activation} is no activation: {error}"]) from error
+    part = build_part("ffn.activation", ffn.activation, case, ffn.parameters or {})
+    activation = Guarded("ffn.activation", ffn.activation, part)
+    sample = np.linspace(-1.0, 1.0, 12).reshape(6, 2)
+    values = activation(sample)
+    if values.shape != sample.shape or not np.isfinite(values).all():
+        raise CaseError(
+            [
+                f"ffn.activation: {ffn.activation} is no activation: it maps shape {sample.shape} to {values.shape}: "
+                "finite values of the same shape are needed"
+            ]
+        )
+    check_pointwise(activation, sample)
+    check_pointwise(activation, sample.ravel())
     return feature_map(activation, ffn.bias, ffn.width, ffn.seed, case.dimension)
 
 
@@ -156,5 +159,5 @@ def edge_integrals(features: FeatureMap, start: FloatArray, end: FloatArray) -> 
         t = (np.cos(s) * end - np.cos(rest) * start) / sine
         G += (0.5 * weight) * np.einsum("ed,em,e->dme", t, features(x), length, optimize=True)
     if not math.isfinite(float(np.abs(G).max(initial=0.0))):
-        raise ValueError("the feature map is not finite on the sphere")
+        raise CaseError(["ffn.activation: the features are not finite on the sphere"])
     return G

@@ -43,6 +43,6 @@ def judge_gradient(problem: Problem, W: FloatArray) -> str:
     elif not settled:
         verdict = "inconclusive: J bends too sharply for differences above round-off; J cannot be lowered further"
     else:
-        verdict = "the gradient does not match J: please report this case"
+        verdict = "the gradient does not match J: check a loss of your own with solver.verify, else report this case"
     LOG.warning("gradient check along itself: %.6e, by differences %.6e: %s", norm, best, verdict)
     return verdict

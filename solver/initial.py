@@ -33,6 +33,7 @@ _WAVES, _WAVE_NUMBER = 12, 3.0
 _NEAREST = 8
 _INSIDE = -1e-9
 _BLOCK = 500
+_VANISHING = 1e-200
 
 
 def initial_density(space: Space, case: Case) -> FloatArray:
@@ -44,6 +45,8 @@ def initial_density(space: Space, case: Case) -> FloatArray:
     density = INITIAL_LAWS[case.initial.law](space, case)
     if case.initial.perturbation > 0.0:
         density = density * (1.0 + case.initial.perturbation * smooth_random_field(space.x, case.initial.seed))
+    if case.initial.law == "file" and not float(space.integrate(density)) > _VANISHING:
+        raise CaseError([f"initial.file: that density vanishes at the nodes of this mesh (h = {space.h:.3g})"])
     return _of_mass_one(space, density)
 
 
@@ -148,15 +151,16 @@ def read_law(case: Case) -> tuple[FloatArray, FloatArray, bool]:
     if path is None:
         raise CaseError(["initial.file: missing, required with law = 'file'"])
     try:
-        points, columns = read_points(path, case.dimension)
-        given = [name for name in ("density", "weight", "weights") if name in columns]
-        if len(given) > 1 or any(columns[name].min() < 0 or columns[name].sum() <= 0 for name in given):
+        points, columns = read_points(path, case.dimension, ("density", "weight"))
+        given = sorted(columns)
+        if len(given) > 1 or any(columns[name].min() < 0 or columns[name].max() <= 0 for name in given):
             raise ValueError(f"{path.name}: one column 'density' or 'weight', ≥ 0 and not all zero, is needed")
         if given == ["density"]:
             _hull_cells(points)
     except ValueError as error:
         raise CaseError([f"initial.file: {error}"]) from None
-    return points, columns[given[0]] if given else np.ones(len(points)), given == ["density"]
+    values = columns[given[0]] / columns[given[0]].max() if given else np.ones(len(points))
+    return points, values, given == ["density"]
 
 
 def _law_of_file(space: Space, case: Case) -> FloatArray:

@@ -51,8 +51,9 @@ def _frames(result: Result, indices: list[int], what: str) -> Iterator[Frame]:
 
 
 def _write_numbers(result: Result, directory: Path, case: Case) -> None:
+    text = dump_case(case)
     clear_folder(directory)
-    (directory / "case.toml").write_text(dump_case(case), encoding="utf-8")
+    (directory / "case.toml").write_text(text, encoding="utf-8")
     write_control(directory / "control.npz", result.trajectory.t, result.W)
     write_csv(directory / "history.csv", list(HistoryRow.__dataclass_fields__), (asdict(r) for r in result.history))
     write_columns(directory / "trajectory.csv", trajectory_columns(result))

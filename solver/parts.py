@@ -1,22 +1,87 @@
-"""Import the user's own parts (``module:factory``) and build them."""
+"""Import the user's own parts (``module:factory``), build them, and keep their errors apart from the program's."""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import hashlib
 import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from solver.case.load import CaseError
 from solver.case.schema import Case
+from solver.types import FloatArray
 
-__all__ = ["build_part"]
+__all__ = ["Guarded", "build_part", "check_pointwise"]
+
+_PREFIX = "turnpike_part_"
+_CAUGHT = (Exception, SystemExit)  # a part that calls sys.exit must not end one rank alone
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A function of the user's, of arrays: it gets copies, returns real arrays, and its errors are bad input.
+
+    Attributes:
+        key: Key of the case that names the part.
+        name: The part's name.
+        function: From arrays to an array.
+    """
+
+    key: str
+    name: str
+    function: Callable[..., Any]
+
+    def __call__(self, *arrays: FloatArray) -> FloatArray:
+        """Call it.
+
+        Raises:
+            CaseError: It failed, or returned something else than real numbers.
+        """
+        return self.call(lambda: _real(self.function(*(np.array(array) for array in arrays))))
+
+    def call[T](self, function: Callable[[], T]) -> T:
+        """Run something of the part's; its errors become a `CaseError` that names key and part."""
+        try:
+            return function()
+        except _CAUGHT as error:
+            raise CaseError([f"{self.key}: {self.name} failed: {_described(error)}"]) from error
+
+
+def _real(value: Any) -> FloatArray:
+    array = np.asarray(value)
+    if np.iscomplexobj(array):
+        raise ValueError("it returns complex numbers: real ones are needed")
+    if array.dtype == object or array.dtype.kind in "USV":
+        raise TypeError(f"it returns {type(value).__name__}: numbers are needed")
+    return array.astype(np.float64)
+
+
+def check_pointwise(guarded: Guarded, x: FloatArray) -> None:
+    """A function of points must treat each by itself, and give the same twice: ranks hold different points.
+
+    Raises:
+        CaseError: It does not.
+    """
+    whole, again, part = guarded(x), guarded(x), guarded(x[: len(x) // 3])
+    if not (_same(whole, again) and _same(whole[: len(part)], part)):
+        raise CaseError(
+            [f"{guarded.key}: {guarded.name}: the value at a point changes with the other points or from call to call"]
+        )
+
+
+def _same(a: FloatArray, b: FloatArray) -> bool:
+    return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True))
 
 
 def build_part(key: str, name: str, case: Case, parameters: Mapping[str, Any]) -> Any:
@@ -32,28 +97,48 @@ def build_part(key: str, name: str, case: Case, parameters: Mapping[str, Any]) -
         CaseError: It cannot be imported, or the factory fails; with the place in the user's file.
     """
     module, _, attribute = name.rpartition(":")
+    folder = Path(module).parent if module.endswith(".py") else None
+    with _importing_from(folder):
+        try:
+            loaded = _from_file(Path(module), Path(module).stat().st_mtime_ns) if folder else None
+            factory = getattr(loaded or importlib.import_module(module), attribute, None)
+        except _CAUGHT as error:
+            raise CaseError([f"{key}: {name} cannot be imported: {_described(error)}"]) from error
+        if not callable(factory):
+            raise CaseError([f"{key}: {name}: there is no function {attribute!r} in that module"])
+        try:
+            return factory(case, **copy.deepcopy(dict(parameters)))
+        except _CAUGHT as error:
+            raise CaseError([f"{key}: {name} failed: {_described(error)}"]) from error
+
+
+@contextlib.contextmanager
+def _importing_from(folder: Path | None) -> Iterator[None]:
+    """Let a part import its neighbours, and forget them afterwards: another case may have others of the same names."""
+    if folder is None:
+        yield
+        return
+    before = set(sys.modules)
+    sys.path.append(str(folder))  # last, so that nothing there shadows an installed package
+    importlib.invalidate_caches()
     try:
-        loaded = _from_file(Path(module), Path(module).stat().st_mtime_ns) if module.endswith(".py") else None
-        factory = getattr(loaded or importlib.import_module(module), attribute)
-    except Exception as error:
-        raise CaseError([f"{key}: {name} cannot be imported: {_described(error)}"]) from error
-    try:
-        return factory(case, **parameters)
-    except Exception as error:
-        raise CaseError([f"{key}: {name} failed: {_described(error)}"]) from error
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            origin = getattr(sys.modules[name], "__file__", None)
+            if origin is not None and folder in Path(origin).parents and not name.startswith(_PREFIX):
+                del sys.modules[name]
 
 
 @functools.cache
 def _from_file(path: Path, modified: int) -> ModuleType:
     """The module in a file, imported once per version of the file; its neighbours can be imported from it."""
-    name = f"turnpike_part_{path.stem}_{hashlib.sha1(f'{path}{modified}'.encode()).hexdigest()[:12]}"
+    name = f"{_PREFIX}{path.stem}_{hashlib.sha1(f'{path}{modified}'.encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.append(folder)  # last, so that nothing there shadows an installed package
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -63,9 +148,10 @@ def _from_file(path: Path, modified: int) -> ModuleType:
     return module
 
 
-def _described(error: Exception) -> str:
+def _described(error: BaseException) -> str:
     """Kind, text and place of an error, on one line."""
     text = " ".join(str(error).split())
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if len(frames) > 1 else ""
-    return f"{type(error).__name__}: {text}{place}"
+    if isinstance(error, SyntaxError) or len(frames) < 2:  # the text says where
+        return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {text} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"

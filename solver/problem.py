@@ -22,7 +22,7 @@ from solver.geometry import build_space
 from solver.initial import initial_density
 from solver.linear import ImplicitSolver
 from solver.log import LOG
-from solver.losses import Reading, create_loss
+from solver.losses import Loss, Reading, create_loss
 from solver.operator import EdgeAveragedOperator
 from solver.parallel import allreduce, everywhere
 from solver.schemes import SCHEMES, Step
@@ -128,15 +128,16 @@ class Problem:
         self.epsilon = case.noise.epsilon
         self.attention = create_attention(self.space, self.expansion, case, self.label_weights)
         ends = self.space.x[self.space.edges]
+        G = everywhere(comm, lambda: edge_integrals(self.features, ends[:, 0], ends[:, 1]))
         self.dynamics = Dynamics(
             self.space,
             self.attention,
-            edge_integrals(self.features, ends[:, 0], ends[:, 1]),
+            G,
             EdgeAveragedOperator(self.space, self.epsilon),
             ImplicitSolver(self.space, case.petsc),
         )
         self.scheme = SCHEMES[case.depth.scheme]
-        self._statistics = self.loss.statistics(self.space.x)
+        self._statistics = everywhere(comm, lambda: _finite_statistics(self.loss, self.space.x))
         self.initial = initial_density(self.space, case)[None]
         self.counts = SweepCounts()
         self.setup_seconds = time.perf_counter() - started
@@ -305,3 +306,12 @@ def _depth_grid(case: Case) -> FloatArray:
     if depth.grid == "uniform":
         return uniform_grid(depth.T, depth.steps or 1)
     return graded_grid(depth.T, depth.first_step, depth.layer, depth.growth)
+
+
+def _finite_statistics(loss: Loss, x: FloatArray) -> FloatArray:
+    statistics = loss.statistics(x)
+    if not np.isfinite(statistics).all():
+        raise CaseError(
+            [f"objective.loss: its statistics are not finite at {x[~np.isfinite(statistics).all(axis=1)][0]}"]
+        )
+    return statistics

@@ -77,12 +77,13 @@ def _refuse_to_overwrite(directory: Path, overwrite: bool) -> None:
     if directory.exists() and not directory.is_dir():
         raise CaseError([f"output.directory: {directory} is a file; name a folder"])
     found = {entry.name for entry in directory.iterdir()} if directory.exists() else set()
+    unfinished = PARTIAL_LOG in found and found <= {PARTIAL_LOG, *_OWN_FILES}  # a run that died while writing
     found.discard(PARTIAL_LOG)
     if found and not overwrite:
         raise CaseError(
             [f"output.directory: {directory} is not empty; use another (-o DIR) or replace its results (--overwrite)"]
         )
-    if found and "summary.json" not in found:
+    if found and "summary.json" not in found and not unfinished:
         stranger = min(found - _OWN_FILES, default=min(found))
         raise CaseError([f"output.directory: {directory} holds {stranger}, but no finished run; use another folder"])
 

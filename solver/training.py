@@ -155,6 +155,8 @@ def _train(problem: Problem, W: FloatArray, tolerance: float, tally: _Tally, fin
     gradient, _ = problem.adjoint(steps, problem.zero_control())
     mu = steps[-1].after
     untrained = Untrained(mu, problem.terminal_loss(mu), gradient, math.sqrt(problem.squared_norm(gradient)))
+    if not math.isfinite(untrained.gradient_norm):
+        raise SweepError(f"the gradient at W = 0 is not finite (norm {untrained.gradient_norm})")
     check_resolution(problem, mu, gradient, final)
     if problem.epsilon == 0.0 and final:
         LOG.warning("noise.epsilon = 0: upwind fluxes have kinks, so J is not smooth and training may stop early")
@@ -215,15 +217,18 @@ class _IterationLines:
         if now - self._last < _SECONDS_BETWEEN_LINES and not done:
             return
         self._last = now
+        relative = iterate.gradient_norm / self._reference if self._reference else math.nan
         LOG.info(
             "iteration %3d/%d  J %.8f  gradient %.2e of W = 0  step %.2e  sweeps %d+%d  %s",
-            iterate.iteration, self._limit, iterate.J, iterate.gradient_norm / self._reference, iterate.step,
+            iterate.iteration, self._limit, iterate.J, relative, iterate.step,
             forward, adjoint, "" if done else f"ETA {self._eta(iterate, now - self._started)}",
         )  # fmt: skip
 
     def _eta(self, iterate: Iterate, elapsed: float) -> str:
+        if iterate.iteration < 3 or not 0.0 < iterate.gradient_norm < self._reference:
+            return "unknown"
         fallen = math.log(self._reference / iterate.gradient_norm)
-        if iterate.iteration < 3 or fallen < 0.5:
+        if fallen < 0.5:
             return "unknown"
         by_gradient = elapsed * math.log(iterate.gradient_norm / self._target) / fallen
         by_limit = elapsed * (self._limit - iterate.iteration) / iterate.iteration

@@ -44,6 +44,8 @@ def _expand(kernel: Kernel, case: Case, limit: int | None) -> Expansion:
     tolerance = case.attention.tolerance
     try:
         smallest, largest = kernel_range(kernel, case.dimension)
+    except CaseError:
+        raise
     except ValueError as error:
         raise CaseError([f"attention.kernel: {error}"]) from None
     if case.attention.normalized:
@@ -51,6 +53,8 @@ def _expand(kernel: Kernel, case: Case, limit: int | None) -> Expansion:
     try:
         reference = smallest if case.attention.normalized else None
         return expand(kernel, case.dimension, tolerance, reference, limit)
+    except CaseError:
+        raise
     except ValueError as error:
         raise CaseError([f"attention.tolerance: {error}"]) from None
 

@@ -21,9 +21,9 @@ __all__ = ["Expansion", "expand", "kernel_range", "sample_points"]
 
 _SAMPLES = {2: 2000, 3: 6000}
 _SAMPLES_BEYOND = 6000
-_SPECTRAL_SAMPLES = 1500  # an eigenvalue problem of this size
+_SPECTRAL_SAMPLES = 1499  # an eigenvalue problem of this size; prime, lest symmetric kernels be met at their kinks only
 _RANGE_SAMPLES = 600
-_CHECKED_PAIRS = 2000
+_CHECKED_POINTS = 400  # all pairs of them
 _BLOCK = 200
 _ROUND_OFF = 1e-14
 
@@ -98,7 +98,7 @@ def expand(
     if expansion is None:
         expansion = _indefinite(kernel, dimension, tolerance * reference)
     error = _measured_error(expansion, dimension) / reference
-    if error > tolerance:
+    if not error <= tolerance:  # nan too
         raise ValueError(f"the attention kernel's expansion reaches {error:.1e}, not the tolerance {tolerance:.1e}")
     return replace(expansion, error=error)
 
@@ -190,7 +190,7 @@ def _indefinite(kernel: Kernel, dimension: int, threshold: float) -> Expansion:
 
 
 def _measured_error(expansion: Expansion, dimension: int) -> float:
-    """Largest error on random pairs that took no part in the construction."""
-    x, y = (_random_points(_CHECKED_PAIRS, dimension, seed) for seed in (2, 3))
-    series = np.einsum("nr,nr->n", expansion.features(x) * expansion.signs, expansion.features(y))
-    return float(np.abs(series - _pairwise(expansion.kernel, x, y)).max())
+    """Largest error on all pairs of random points that took no part in the construction."""
+    x, y = (_random_points(_CHECKED_POINTS, dimension, seed) for seed in (2, 3))
+    series = (expansion.features(x) * expansion.signs) @ expansion.features(y).T
+    return float(np.abs(series - expansion.kernel(x, y)).max())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from solver.case.factories import is_factory
 from solver.case.load import CaseError
 from solver.case.schema import Case
-from solver.parts import build_part
+from solver.parts import Guarded, build_part
 from solver.types import FloatArray
 
 __all__ = ["KERNELS", "DotProductKernel", "ExponentialKernel", "Kernel", "create_kernel"]
@@ -73,7 +73,34 @@ def create_kernel(case: Case) -> Kernel:
     name = case.attention.kernel
     if not is_factory(name):
         return KERNELS[name](case)
-    kernel: Kernel = build_part("attention.kernel", name, case, case.attention.parameters or {})
-    if not callable(kernel):
-        raise CaseError([f"attention.kernel: {name} returned {type(kernel).__name__}: a function h(x, y) is needed"])
-    return kernel
+    part = build_part("attention.kernel", name, case, case.attention.parameters or {})
+    if not callable(part):
+        raise CaseError([f"attention.kernel: {name} returned {type(part).__name__}: a function h(x, y) is needed"])
+    if hasattr(part, "matrix") and hasattr(part, "derivatives"):
+        return _UserDotProductKernel(name, part)
+    return _UserKernel(name, part)
+
+
+class _UserKernel:
+    """A kernel of the user's, guarded."""
+
+    def __init__(self, name: str, part: Any) -> None:
+        self._call = Guarded("attention.kernel", name, part)
+
+    def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """See `Kernel`."""
+        return self._call(x, y)
+
+
+class _UserDotProductKernel(_UserKernel):
+    """The same with what particles need."""
+
+    def __init__(self, name: str, part: Any) -> None:
+        super().__init__(name, part)
+        self._derivatives = Guarded("attention.kernel", name, part.derivatives)
+        self.matrix: FloatArray = np.array(part.matrix, dtype=np.float64)
+
+    def derivatives(self, s: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """See `DotProductKernel`."""
+        f, slope, curvature = self._derivatives(s)
+        return f, slope, curvature

@@ -21,15 +21,15 @@ def is_factory(name: str) -> bool:
     return ":" in name
 
 
-def resolve_factories(raw: Json, folder: Path) -> None:
-    """Replace modules that lie in `folder` by their absolute paths, in place."""
+def resolve_factories(raw: Json, folder: Path, modules: bool = True) -> None:
+    """Make the paths of .py files, relative to `folder`, and of `modules` that lie in it absolute, in place."""
     for section, key in FACTORY_KEYS:
         table = raw.get(section)
         value = table.get(key) if isinstance(table, dict) else None
         if isinstance(table, dict) and isinstance(value, str) and is_factory(value):
             module, _, factory = value.rpartition(":")
             beside = folder / (module if module.endswith(".py") else f"{module.replace('.', '/')}.py")
-            if module.endswith(".py") or beside.is_file():
+            if module.endswith(".py") or (modules and _exists(beside)):
                 table[key] = f"{beside}:{factory}"
 
 
@@ -39,10 +39,17 @@ def missing_factory(value: str) -> str | None:
     if not module or not factory.isidentifier():
         return f"{value!r}: write module:factory, such as my_parts:my_loss"
     if module.endswith(".py"):
-        return None if Path(module).is_file() else f"there is no file {module}"
+        return None if _exists(Path(module)) else f"there is no file {module}"
     try:
         found = importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         found = False
     name = f"{module.replace('.', '/')}.py"
     return None if found else f"{value!r}: there is no {name} beside the case file, and no installed module {module!r}"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that the system does not allow
+        return False

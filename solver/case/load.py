@@ -137,6 +137,7 @@ def _apply_overrides(raw: Json, overrides: Mapping[str, Any]) -> list[str]:
         section, dot, key = name.partition(".")
         change = {section: {key: value} if dot else value}
         _resolve_paths(change, Path.cwd())
+        resolve_factories(change, Path.cwd(), modules=False)
         if not dot:
             raw[section] = change[section]
         elif isinstance(raw.setdefault(section, {}), dict):

@@ -70,8 +70,8 @@ def _direction(vector: Vector) -> Vector:
 
 
 def _shares(weights: Vector) -> Vector:
-    if weights and (min(weights) < 0 or sum(weights) <= 0):
-        raise ValueError(f"{list(weights)} is not allowed: numbers ≥ 0, not all zero")
+    if not weights or min(weights) < 0 or not 0 < sum(weights) < math.inf:
+        raise ValueError(f"{list(weights)} is not allowed: numbers ≥ 0, not all zero, with a finite sum")
     return weights
 
 
@@ -133,7 +133,9 @@ class Attention(_Section):
 class Noise(_Section):
     """Diffusion."""
 
-    epsilon: Real = _key(..., "a number ≥ 0", "diffusion ε of the PDE; √(2ε) dB for particles", "1/depth", ge=0, le=1e6)
+    epsilon: Real = _key(
+        ..., "a number between 0 and 1e6", "diffusion ε of the PDE; √(2ε) dB for particles", "1/depth", ge=0, le=1e6
+    )
 
 
 class Ffn(_Section):
@@ -146,7 +148,9 @@ class Ffn(_Section):
     )
     parameters: Parameters | None = _key(None, "a table", "keyword arguments of your activation's factory", only=(OWN,))
     bias: Flag = _key(False, "true or false", "append the constant feature 1")
-    width: Integer = _key(0, "an integer ≥ 0", "number of random features act(Ux + b); 0: act(x)", ge=0, le=4096)
+    width: Integer = _key(
+        0, "an integer between 0 and 4096", "number of random features act(Ux + b); 0: act(x)", ge=0, le=4096
+    )
     seed: Integer = _key(0, "an integer ≥ 0", "seed of the random features", ge=0)
 
 
@@ -213,8 +217,12 @@ class Objective(_Section):
     target: Direction | None = _key(
         None, "d numbers, not all zero", "direction, normalised (default e₂)", only=("align",)
     )
-    candidates: Integer = _key(8, "an integer ≥ 1", "number K of candidate vectors c_k", only=_WORDS, ge=1, le=100_000)
-    kappa: Real = _key(5.0, "a number ≥ 0", "concentration of their von Mises–Fisher law", only=_WORDS, ge=0, le=1e8)
+    candidates: Integer = _key(
+        8, "an integer between 1 and 100000", "number K of candidate vectors c_k", only=_WORDS, ge=1, le=100_000
+    )
+    kappa: Real = _key(
+        5.0, "a number between 0 and 1e8", "concentration of their von Mises–Fisher law", only=_WORDS, ge=0, le=1e8
+    )
     mean: Direction | None = _key(None, "d numbers, not all zero", "its mean, normalised (default e₁)", only=_WORDS)
     seed: Integer = _key(0, "an integer ≥ 0", "seed of the candidates", only=_WORDS, ge=0)
     file: Path | None = _key(
@@ -282,10 +290,12 @@ class Optimizer(_Section):
 class Particles(_Section):
     """The N-token system, for `python -m solver.particles`; the PDE ignores it."""
 
-    n: Integer = _key(64, "an integer ≥ 1", "number N of tokens", ge=1, le=100_000_000)
+    n: Integer = _key(64, "an integer between 1 and 1e8", "number N of tokens", ge=1, le=100_000_000)
     seeds: Integer = _key(1, "an integer ≥ 1", "number of systems, each with initial tokens and noise of its own", ge=1)
     seed: Integer = _key(0, "an integer ≥ 0", "seed of the first system; the others follow", ge=0, le=2**62)
-    steps: Real = _key(10.0, "a number above 0", "equal depth steps per unit of depth", "1/depth", gt=0, le=1e6)
+    steps: Real = _key(
+        10.0, "a number above 0 and up to 1e6", "equal depth steps per unit of depth", "1/depth", gt=0, le=1e6
+    )
     attention: Literal["auto", "separable", "dense"] = _key(
         "auto", "'auto', 'separable' or 'dense'", "through the expansion, O(N·rank), or all pairs; auto: the cheaper"
     )

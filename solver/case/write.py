@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import tomli_w
@@ -13,10 +14,13 @@ __all__ = ["dump_case"]
 
 def dump_case(case: Case) -> str:
     """TOML text of a resolved case. Keys without a value (alternatives not taken) are left out."""
-    return tomli_w.dumps(_lists(case.model_dump(mode="json", exclude_none=True)))
+    return tomli_w.dumps(_plain(case.model_dump(exclude_none=True)))
 
 
-def _lists(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """Lists for tuples, text for paths."""
     if isinstance(value, dict):
-        return {key: _lists(item) for key, item in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

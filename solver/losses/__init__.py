@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from solver.attention.expansion import sample_points
 from solver.case.factories import is_factory
-from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.losses.align import Align
 from solver.losses.bag_of_words import bag_of_words
 from solver.losses.protocol import Loss, Reading, SmoothStatistics
+from solver.losses.user import UserLoss
 from solver.parts import build_part
 
 __all__ = ["LOSSES", "Loss", "Reading", "SmoothStatistics", "create_loss"]
@@ -32,25 +31,7 @@ def create_loss(case: Case) -> Loss:
     name = case.objective.loss
     if not is_factory(name):
         return LOSSES[name](case)
-    loss: Loss = build_part("objective.loss", name, case, case.objective.parameters or {})
-    try:
-        _try_out(loss, case.dimension)
-    except Exception as error:
-        raise CaseError([f"objective.loss: {name} is no loss: {type(error).__name__}: {error}"]) from error
+    part = build_part("objective.loss", name, case, case.objective.parameters or {})
+    loss = UserLoss(name, part)
+    loss.try_out(case.dimension)
     return loss
-
-
-def _try_out(loss: Loss, dimension: int) -> None:
-    """Shapes and finiteness on a few points."""
-    x = sample_points(dimension, 50)
-    s = np.asarray(loss.statistics(x))
-    if s.ndim != 2 or len(s) != len(x):
-        raise ValueError(f"statistics of {x.shape} points has shape {s.shape}: (points, k) is needed")
-    S = s.mean(axis=0)
-    value, derivative = loss.value(S), np.asarray(loss.derivative(S))
-    if np.ndim(value) != 0:
-        raise ValueError(f"value has shape {np.shape(value)}: a number is needed")
-    if derivative.shape != S.shape:
-        raise ValueError(f"derivative has shape {derivative.shape}: (k,) = {S.shape} is needed")
-    if not (np.isfinite(s).all() and np.isfinite(value) and np.isfinite(derivative).all()):
-        raise ValueError("it is not finite for tokens spread over the sphere")

@@ -22,6 +22,8 @@ from solver.types import FloatArray
 
 __all__ = ["PooledBagOfWords", "TokenBagOfWords", "angular_divergence", "bag_of_words", "draw_candidates"]
 
+_UNIFORM_BELOW = 1e-10  # SciPy's sampler loses all digits there
+
 
 @dataclass(frozen=True)
 class _BagOfWords(ABC):
@@ -108,9 +110,9 @@ def angular_divergence(mean: FloatArray) -> float:
 
 
 def draw_candidates(count: int, mean: FloatArray, kappa: float, seed: int) -> FloatArray:
-    """Unit vectors (count, d) from the von Mises–Fisher law about `mean`; κ = 0 is the uniform law."""
+    """Unit vectors (count, d) from the von Mises–Fisher law about `mean`; κ → 0 is the uniform law."""
     generator = np.random.default_rng(seed)
-    if kappa == 0.0:
+    if kappa < _UNIFORM_BELOW:
         drawn: FloatArray = uniform_direction(len(mean)).rvs(count, random_state=generator)
     else:
         drawn = vonmises_fisher(mean, kappa).rvs(count, random_state=generator)
@@ -130,10 +132,10 @@ def bag_of_words(case: Case) -> Loss:
         )
     else:
         try:
-            candidates, _ = read_points(objective.file, case.dimension)
+            candidates, _ = read_points(objective.file, case.dimension, ())
         except ValueError as error:
             raise CaseError([f"objective.file: {error}"]) from None
-    histogram = np.array(objective.histogram or (1.0,) * len(candidates))
+    histogram = np.array(objective.histogram if objective.histogram is not None else (1.0,) * len(candidates))
     if len(histogram) != len(candidates):
         raise CaseError([f"objective.histogram: has {len(histogram)} numbers: {len(candidates)}, one per candidate"])
     readouts: dict[str, type[TokenBagOfWords] | type[PooledBagOfWords]] = {

@@ -52,9 +52,9 @@ def write_ensemble(ensemble: Ensemble | None, directory: Path, case: Case) -> No
     """Replace the folder's results by these. On one rank."""
     if ensemble is None:
         return
+    text, rows = dump_case(case), seed_rows(ensemble)
     clear_folder(directory)
-    (directory / "case.toml").write_text(dump_case(case), encoding="utf-8")
-    rows = seed_rows(ensemble)
+    (directory / "case.toml").write_text(text, encoding="utf-8")
     write_csv(directory / "seeds.csv", list(rows[0]), rows)
     write_csv(directory / "history.csv", list(SeedRow.__dataclass_fields__), map(asdict, ensemble.history))
     write_columns(directory / "trajectory.csv", _mean_columns(ensemble))

@@ -101,7 +101,7 @@ def stationary_state(
             raise ValueError("this attention has no potential")
         mu = gibbs_density(space, potential, epsilon)
         change = attention.moments(mu) - c
-        previous, residual = residual, float(np.linalg.norm(change) / np.linalg.norm(c + change))
+        previous, residual = residual, float(np.linalg.norm(change)) / max(float(np.linalg.norm(c + change)), 1e-300)
         if residual > max(previous, _SMALL_RESIDUAL):
             relaxation = max(0.5 * relaxation, _SMALLEST_RELAXATION)
         c = c + relaxation * change

@@ -14,9 +14,10 @@ from mpi4py import MPI
 import numpy as np
 import pytest
 
-from solver.fields import field_names, frame_indices, write_vtk, write_vtx
+from solver.fields import field_names, write_vtk, write_vtx
 from solver.parallel import on_root
 from solver.problem import Problem
+from solver.results import frame_indices
 from solver.space import Space
 
 DEPTHS = (0.0, 0.25, 3.5)

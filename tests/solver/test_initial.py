@@ -167,6 +167,8 @@ BAD_FILES = [
     ("x,y,weight\n1,0\n", "line 2 has 2 columns, the header 3"),
     ("x,y,weight\n1,zero,1\n", "cannot be read"),
     ("x\n1\n", r"points \(1, 1\), \(n, 2\) is needed"),
+    ("1,0,1\n0,1,2\n", "the first line must be a header"),
+    ("x,y,z\n1,0,0\n", "unknown column 'z': 2 coordinates and 'density' and 'weight' are allowed"),
     ("", "a header and at least one row"),
 ]
 

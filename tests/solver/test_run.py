@@ -312,6 +312,27 @@ def test_failed_overwrite_keeps_the_old_results(
     assert {name: (folder / name).read_bytes() for name in before} == before
 
 
+def test_folder_of_a_run_that_died_while_writing(
+    finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """Would catch a half-written folder that --overwrite refuses for ever, and a user's own files taken for one."""
+    from mpi4py import MPI
+
+    from solver.case import CaseError
+    from solver.results import PARTIAL_LOG, claim_folder
+
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / "case.toml").write_text("")
+    with pytest.raises(CaseError, match="holds case.toml, but no finished run"):
+        claim_folder(MPI.COMM_SELF, half, overwrite=True)
+    (half / PARTIAL_LOG).write_text("")
+    claim_folder(MPI.COMM_SELF, half, overwrite=True)
+    (half / "thesis.tex").write_text("")
+    with pytest.raises(CaseError, match=r"holds thesis\.tex"):
+        claim_folder(MPI.COMM_SELF, half, overwrite=True)
+
+
 def test_start_in_the_folder_that_is_overwritten(tmp_path: Path) -> None:
     """Would catch the control being deleted that the run was asked to start from."""
     folder, fast = tmp_path / "out", {**SMALL, "output.formats": "[]", "output.figures": "false"}
