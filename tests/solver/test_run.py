@@ -324,7 +324,7 @@ def test_folder_of_a_run_that_died_while_writing(
     half = tmp_path / "half"
     half.mkdir()
     (half / "case.toml").write_text("")
-    with pytest.raises(CaseError, match="holds case.toml, but no finished run"):
+    with pytest.raises(CaseError, match=r"holds case\.toml, but no finished run"):
         claim_folder(MPI.COMM_SELF, half, overwrite=True)
     (half / PARTIAL_LOG).write_text("")
     claim_folder(MPI.COMM_SELF, half, overwrite=True)

@@ -37,7 +37,7 @@ def test_gradient_grows_with_the_collective_rate_of_its_mesh(epsilon: float) -> 
 @pytest.mark.parametrize(("response", "limit"), [(1.0, 0.35), (0.0, 1.0)], ids=["collective", "token"])
 def test_rates_tend_to_those_of_a_cluster(response: float, limit: float) -> None:
     """Catches softmax rates scaled like e^{λ₁}: as ε → 0 they are λ₁ − λ₂ (collective) and λ₁ (one token)."""
-    rates = [cluster_rate(600, epsilon, EIGENVALUES, True, response) for epsilon in (0.02, 0.01)]
+    rates = [cluster_rate(400, epsilon, EIGENVALUES, True, response) for epsilon in (0.02, 0.01)]
     assert abs(rates[1] - limit) < abs(rates[0] - limit)
     assert extrapolated(*np.array(rates), power=1) == pytest.approx(limit, rel=0.01)
 

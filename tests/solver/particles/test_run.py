@@ -103,9 +103,9 @@ def test_control_of_another_grid_is_averaged_and_said(tmp_path: Path, capsys: py
 
 
 BAD: list[tuple[list[str], str]] = [
-    (["--set=particles.n=0"], "turnpike_circle.toml: particles.n: 0 is not allowed: an integer ≥ 1"),
+    (["--set=particles.n=0"], "turnpike_circle.toml: particles.n: 0 is not allowed: an integer between 1 and 1e8"),
     (["--set=particles.seeds=0"], "particles.seeds: 0 is not allowed"),
-    (["--set=particles.steps=-1"], "particles.steps: -1 is not allowed: a number above 0"),
+    (["--set=particles.steps=-1"], "particles.steps: -1 is not allowed: a number above 0 and up to 1e6"),
     (["--set=geometry.manifold=hypersphere"], "geometry.dimension: missing"),
     (["--set=optimizer.start=steer"], "optimizer.start: 'steer' is a start for the PDE"),
     (["--control", "nowhere.npz"], "--control: nowhere.npz is no control.npz"),
