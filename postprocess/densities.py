@@ -23,7 +23,6 @@ __all__ = ["CircleLaw", "DensitySeries", "Law", "SphereLaw", "load_densities", "
 FloatArray = NDArray[np.float64]
 
 _PARTS = 4  # of a triangle's edge, in the quadrature of a SphereLaw
-_LEFT_OUT = 1e-6  # mass of the lightest quadrature points, which slow sorting down and move no distance by more
 
 
 class Law(Protocol):
@@ -77,7 +76,7 @@ def mass_crossing(mass: FloatArray, length: FloatArray, left: FloatArray, right:
     return np.clip(s, 0.0, length)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SphereLaw:
     """Density linear on flat triangles, projected radially onto the sphere.
 
@@ -101,7 +100,7 @@ class SphereLaw:
 
     @cached_property
     def quadrature(self) -> tuple[FloatArray, FloatArray]:
-        """Unit vectors (q, 3) and masses (q,) of sum 1: every triangle cut into 16, a millionth of the mass left out."""
+        """Unit vectors (q, 3) and masses (q,) of sum 1: every triangle is cut into 16."""
         barycentric = _centroids(_PARTS)
         vertices, values = self.points[self.cells], self.values[self.cells]
         x = np.einsum("qk,ckd->cqd", barycentric, vertices).reshape(-1, 3)
@@ -109,9 +108,7 @@ class SphereLaw:
         mean = values.mean(axis=1, keepdims=True)
         share = np.divide(share, mean, out=np.zeros_like(share), where=mean > 0) / len(barycentric)
         weights = (self._masses[:, None] * share).ravel()
-        order = np.argsort(weights)
-        kept = order[np.cumsum(weights[order]) > _LEFT_OUT]
-        return x[kept] / np.linalg.norm(x[kept], axis=1, keepdims=True), weights[kept] / weights[kept].sum()
+        return x / np.linalg.norm(x, axis=1, keepdims=True), weights
 
     def samples(self, generator: np.random.Generator, count: int) -> FloatArray:
         """See `Law`; a triangle by its mass, and in it a uniform point, kept with chance density/maximum."""

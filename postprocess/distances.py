@@ -12,6 +12,7 @@ triangles.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ __all__ = ["circle_distance", "distance", "frame_distance", "sampling_distances"
 FloatArray = NDArray[np.float64]
 
 _DIRECTIONS = 48
+_CELLS = 4096  # of [−1, 1], in which projections are sorted
 _BISECTIONS = 60
 _QUANTILES = 1000
 
@@ -31,7 +33,7 @@ def distance(law: CircleLaw | SphereLaw, tokens: FloatArray) -> float:
     """W₁ between a law and the empirical measure of unit vectors (N, d): rad on the circle, sliced on the sphere."""
     if isinstance(law, CircleLaw):
         return circle_distance(law, np.arctan2(tokens[:, 1], tokens[:, 0]))
-    return sliced_distance(*law.quadrature, tokens, np.full(len(tokens), 1.0 / len(tokens)))
+    return _slices_distance(_law_slices(law), _slices(tokens, np.full(len(tokens), 1.0 / len(tokens))))
 
 
 def sampling_distances(law: CircleLaw | SphereLaw, count: int, draws: int, key: Sequence[int]) -> FloatArray:
@@ -51,8 +53,14 @@ def frame_distance(series: DensitySeries, first: int, second: int) -> float:
     one, other = series.frame(first), series.frame(second)
     if isinstance(one, CircleLaw) and isinstance(other, CircleLaw):
         return circle_distance(one, other.quantiles((np.arange(_QUANTILES) + 0.5) / _QUANTILES))
-    assert isinstance(one, SphereLaw) and isinstance(other, SphereLaw)
-    return sliced_distance(*one.quadrature, *other.quadrature)
+    assert isinstance(one, SphereLaw)
+    assert isinstance(other, SphereLaw)
+    return _slices_distance(_law_slices(one), _law_slices(other))
+
+
+@lru_cache(maxsize=4)  # one law is compared with many sets of tokens
+def _law_slices(law: SphereLaw) -> FloatArray:
+    return _slices(*law.quadrature)
 
 
 def circle_distance(law: CircleLaw, angles: FloatArray) -> float:
@@ -82,9 +90,7 @@ def circle_distance(law: CircleLaw, angles: FloatArray) -> float:
     return float((whole - 2.0 * below).sum())
 
 
-def _integral(
-    s: FloatArray, level: FloatArray, length: FloatArray, left: FloatArray, right: FloatArray
-) -> FloatArray:
+def _integral(s: FloatArray, level: FloatArray, length: FloatArray, left: FloatArray, right: FloatArray) -> FloatArray:
     """∫₀ˢ (level + mass from the interval's left end) for a density linear from `left` to `right` over `length`."""
     result: FloatArray = s * (level + s * (left / 2.0 + s * (right - left) / (6.0 * length)))
     return result
@@ -119,10 +125,28 @@ def _weighted_median(values: FloatArray, weights: FloatArray) -> float:
 
 def sliced_distance(x: FloatArray, x_mass: FloatArray, y: FloatArray, y_mass: FloatArray) -> float:
     """Sliced W₁ between points x (n, 3) and y (m, 3) with masses of sum 1: the mean over 48 directions."""
-    total = 0.0
-    for direction in _directions(_DIRECTIONS):
-        total += _line_distance(x @ direction, x_mass, y @ direction, y_mass)
-    return total / _DIRECTIONS
+    return _slices_distance(_slices(x, x_mass), _slices(y, y_mass))
+
+
+def _slices_distance(one: FloatArray, other: FloatArray) -> float:
+    """Mean over directions of ∫ |F − G| between cumulative functions of `_slices`."""
+    return float(np.abs(one - other).sum(axis=1).mean()) * 2.0 / _CELLS
+
+
+def _slices(x: FloatArray, mass: FloatArray) -> FloatArray:
+    """Cumulative functions of the projections ⟨u, x⟩ of points x (n, 3) on [−1, 1], (directions, cells).
+
+    Every mass is shared by the two neighbouring points of an even grid such that its centre stays: sorting all
+    projections would be exact, and cost a hundred times more for a millionth of the result.
+    """
+    result = np.empty((_DIRECTIONS, _CELLS))
+    for k, direction in enumerate(_directions(_DIRECTIONS)):
+        place = np.clip((x @ direction + 1.0) * (0.5 * _CELLS), 0.0, _CELLS)
+        cell = np.minimum(place.astype(np.int64), _CELLS - 1)
+        share = (place - cell) * mass
+        total = np.bincount(cell, mass - share, _CELLS + 1) + np.bincount(cell + 1, share, _CELLS + 1)
+        result[k] = np.cumsum(total)[:-1]
+    return result
 
 
 def _directions(count: int) -> FloatArray:
@@ -132,11 +156,3 @@ def _directions(count: int) -> FloatArray:
     angle = np.pi * (3.0 - np.sqrt(5.0)) * k
     r = np.sqrt(1.0 - z**2)
     return np.column_stack([r * np.cos(angle), r * np.sin(angle), z])
-
-
-def _line_distance(a: FloatArray, a_mass: FloatArray, b: FloatArray, b_mass: FloatArray) -> float:
-    """W₁ on the line, ∫ |F − G|."""
-    values = np.concatenate([a, b])
-    order = np.argsort(values)
-    difference = np.cumsum(np.concatenate([a_mass, -b_mass])[order])[:-1]
-    return float(np.abs(difference) @ np.diff(values[order]))
