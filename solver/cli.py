@@ -1,4 +1,4 @@
-"""The console script: ``turnpike run | verify | doctor | figures``, each the same as its ``python -m`` form."""
+"""The console script: ``turnpike run | verify | particles | doctor | figures | compare``, each the same as its ``python -m`` form."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ __all__ = ["main"]
 _COMMANDS = {
     "run": ("solver.run", "solve a case and write a results folder"),
     "verify": ("solver.verify", "check gradients, transposes and invariants on a case"),
+    "particles": ("solver.particles.run", "the N-token system of a case: train it, or run it under a given control"),
     "doctor": ("solver.doctor", "what is installed, what is missing, how to get it"),
     "figures": ("postprocess.figures", "draw the figures of a run"),
+    "compare": ("postprocess.compare", "a run of the PDE beside a run of particles"),
 }
 
 
