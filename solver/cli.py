@@ -1,4 +1,4 @@
-"""The console script: ``turnpike run | verify | particles | doctor | figures | compare``, each the same as its ``python -m`` form."""
+"""The console script: ``turnpike run | verify | particles | ...``, each the same as its ``python -m`` form."""
 
 from __future__ import annotations
 
