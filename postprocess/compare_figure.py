@@ -111,5 +111,6 @@ def _histograms(panels: NDArray[Any], particles: ParticleRun, series: DensitySer
         axes.set_ylim(bottom=0)
         axes.set_ylabel("density [1/rad]")
         axes.set_title(f"$t$ = {depth:g}", fontsize=9)
+    panels[0].set_ylim(top=1.45 * panels[0].get_ylim()[1])  # room for the legend
     panels[0].legend(loc="upper right")
     panels[-1].set_xlabel("angle [rad]")
