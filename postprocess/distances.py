@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 
 from postprocess.densities import CircleLaw, DensitySeries, SphereLaw, mass_crossing
 
-__all__ = ["circle_distance", "distance", "frame_distance", "sampling_distances", "sliced_distance"]
+__all__ = [
+    "circle_distance",
+    "distance",
+    "frame_distance",
+    "sampling_distances",
+    "sliced_distance",
+    "sliced_law_distance",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -33,7 +40,7 @@ def distance(law: CircleLaw | SphereLaw, tokens: FloatArray) -> float:
     """W₁ between a law and the empirical measure of unit vectors (N, d): rad on the circle, sliced on the sphere."""
     if isinstance(law, CircleLaw):
         return circle_distance(law, np.arctan2(tokens[:, 1], tokens[:, 0]))
-    return _slices_distance(_law_slices(law), _slices(tokens, np.full(len(tokens), 1.0 / len(tokens))))
+    return sliced_law_distance(law, tokens, np.full(len(tokens), 1.0 / len(tokens)))
 
 
 def sampling_distances(law: CircleLaw | SphereLaw, count: int, draws: int, key: Sequence[int]) -> FloatArray:
@@ -56,6 +63,11 @@ def frame_distance(series: DensitySeries, first: int, second: int) -> float:
     assert isinstance(one, SphereLaw)
     assert isinstance(other, SphereLaw)
     return _slices_distance(_law_slices(one), _law_slices(other))
+
+
+def sliced_law_distance(law: SphereLaw, tokens: FloatArray, mass: FloatArray) -> float:
+    """Sliced W₁ between a law on the sphere and masses (N,) of sum 1, of either sign, at unit vectors (N, 3)."""
+    return _slices_distance(_law_slices(law), _slices(tokens, mass))
 
 
 @lru_cache(maxsize=4)  # one law is compared with many sets of tokens

@@ -11,7 +11,7 @@ from mpi4py import MPI
 import numpy as np
 
 from postprocess.densities import CircleLaw, SphereLaw, make_law
-from postprocess.distances import distance, sampling_distances
+from postprocess.distances import distance, sampling_distances, sliced_law_distance
 from solver.attention.create import create_expansion
 from solver.case import Case, load_case
 from solver.control import transfer
@@ -50,8 +50,8 @@ class Level:
 
     Attributes:
         n: N.
-        plain: Loss, interaction energy, and distance to the PDE's density of the tokens at Δt/2, (seeds, 3).
-        extrapolated: The same of the extrapolated tokens, (seeds, 3).
+        plain: Loss, interaction energy, and distance to the PDE's density of the tokens with Δt/2, (seeds, 3).
+        extrapolated: The same, extrapolated to second order in Δt from Δt and Δt/2, (seeds, 3).
         samples: The distance that N exact samples of that density have, (draws,).
     """
 
@@ -95,12 +95,9 @@ def particles(case: Case, n: int, steps: float) -> Case:
 
 
 def final_tokens(case: Case, t: FloatArray, W: FloatArray, seeds: list[int]) -> tuple[FloatArray, FloatArray]:
-    """Tokens at T with Δt/2, y, and extrapolated to Δt → 0, (2y − x)/|2y − x|, both (seeds, N, d).
+    """Tokens at T, x with the case's Δt and y with Δt/2, (seeds, N, d), along the same Brownian paths.
 
-    x are the same tokens along the same Brownian paths with the case's Δt: a step's noise is the sum of its two
-    halves'. To first order in Δt every token's error is twice as large in x as in y, so the law of the extrapolated
-    ones is of order 2, at hardly more sampling error. (On the sphere the paths' own errors hold a part of order √Δt
-    and mean zero, which is not halved: ε²Δt in the variance, nothing here.)
+    A step's noise is the sum of its two halves', so the two differ by the bias and next to no sampling error.
     """
     expansion = create_expansion(case, MPI.COMM_SELF)
     coarse = ParticleProblem(case, expansion, seeds)
@@ -112,8 +109,7 @@ def final_tokens(case: Case, t: FloatArray, W: FloatArray, seeds: list[int]) -> 
         x = step(coarse.dynamics, x, coarse_W[:, k], coarse.dt, (first + second) / np.sqrt(2.0))
         y = step(fine.dynamics, y, fine_W[:, 2 * k], fine.dt, first)
         y = step(fine.dynamics, y, fine_W[:, 2 * k + 1], fine.dt, second)
-    z = 2.0 * y - x
-    return y, z / np.linalg.norm(z, axis=-1, keepdims=True)
+    return x, y
 
 
 def level(case: Case, t: FloatArray, W: FloatArray, reference: Limit, seeds: int) -> Level:
@@ -123,18 +119,33 @@ def level(case: Case, t: FloatArray, W: FloatArray, reference: Limit, seeds: int
     rows: list[list[list[float]]] = []
     chunk = max(1, 65_536 // n)
     for start in range(0, seeds, chunk):
-        for tokens in zip(*final_tokens(case, t, W, list(range(start, min(start + chunk, seeds)))), strict=True):
-            rows.append([_measured(problem, x, reference) for x in tokens])  # noqa: PERF401
+        # Keys of its own for every level: the tokens of a small N would else be among those of a large one.
+        keys = [10_000 * n + k for k in range(start, min(start + chunk, seeds))]
+        for x, y in zip(*final_tokens(case, t, W, keys), strict=True):
+            at_x, at_y = (_measured(problem, tokens) for tokens in (x, y))
+            far = distance(reference.law, y)
+            rows.append([[*at_y, far], [*(2.0 * at_y - at_x), _extrapolated_distance(reference.law, x, y)]])
     plain, extrapolated = np.array(rows).transpose(1, 0, 2)
     return Level(n, plain, extrapolated, sampling_distances(reference.law, n, DRAWS, [n]))
 
 
-def _measured(problem: ParticleProblem, x: FloatArray, reference: Limit) -> list[float]:
-    return [
-        float(problem.losses(x[None])[0]),
-        float(problem.interaction_energy(x[None])[0]),
-        distance(reference.law, x),
-    ]
+def _measured(problem: ParticleProblem, x: FloatArray) -> FloatArray:
+    """Loss and interaction energy of tokens (N, d)."""
+    return np.array([problem.losses(x[None])[0], problem.interaction_energy(x[None])[0]])
+
+
+def _extrapolated_distance(law: CircleLaw | SphereLaw, x: FloatArray, y: FloatArray) -> float:
+    """W₁ to the law of what tokens x (Δt) and y (Δt/2) tend to, to second order in Δt.
+
+    On the circle noise is additive, so every token's own error is of first order, and (2y − x)/|2y − x| is free of it.
+    On the sphere a token's error has a part of order √Δt and mean zero, which would add to the width; there the masses
+    are extrapolated: 2/N at every y, −1/N at every x.
+    """
+    if isinstance(law, SphereLaw):
+        mass = np.repeat([2.0 / len(y), -1.0 / len(x)], len(x))
+        return sliced_law_distance(law, np.concatenate([y, x]), mass)
+    z = 2.0 * y - x
+    return distance(law, z / np.linalg.norm(z, axis=1, keepdims=True))
 
 
 def deviations(levels: list[Level], reference: Limit, extrapolated: bool = True) -> FloatArray:

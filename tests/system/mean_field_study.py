@@ -105,8 +105,8 @@ def resolution(found: Study) -> str:
     change = np.array([fine.loss - coarser.loss, fine.energy - coarser.energy])
     return (
         f"PDE: {fine.nodes} nodes, {fine.steps} steps: loss {fine.loss:.6f}, interaction energy {fine.energy:.6f}. "
-        f"They are {change[0]:+.1e} and {change[1]:+.1e} off those with h and Δt twice as large "
-        f"({coarser.nodes} nodes, {coarser.steps} steps); both are of order 2, so about {abs(change[0]) / 3:.0e} and "
+        f"They are\n{change[0]:+.1e} and {change[1]:+.1e} off those with h and Δt twice as large "
+        f"({coarser.nodes} nodes, {coarser.steps} steps);\nboth are of order 2, so about {abs(change[0]) / 3:.0e} and "
         f"{abs(change[1]) / 3:.0e} are left."
     )
 
@@ -129,7 +129,7 @@ def figure(studies: list[Study]) -> Figure:
         row[2].loglog(n, exact, color=GREEN, marker="^", ms=3, lw=0.8, label="exact samples")
         row[0].set_ylabel(found.name)
         for axes in row:
-            axes.legend(fontsize=6.5)
+            axes.legend(fontsize=6.5, loc="upper right")
             axes.set_xlabel("tokens $N$")
     return drawn
 
@@ -146,8 +146,8 @@ case and the definitions of kernel, features and loss; nothing of the discretisa
 
     {COMMAND}
 
-in {sum(found.seconds for found in studies):.0f} s of one core. `tests/system/test_mean_field.py` asserts the exponents
-at a smaller size; `python -m postprocess.compare` makes the comparison for any pair of runs.
+in {sum(found.seconds for found in studies):.0f} s of one core. `tests/system/test_mean_field.py` asserts the exponents at a smaller size;
+ `python -m postprocess.compare` makes the comparison for any pair of runs.
 
 ![Differences against N](images/mean-field-limit.png)
 
@@ -160,9 +160,11 @@ start near −e₁ and arrive late weigh 2/N in the loss each, and in most small
 
 **Depth step.** The particles' scheme is of weak order 1, and at Δt = 1/40 its bias exceeds the sampling error from a
 few thousand tokens on (last three columns): the distances stop falling. Therefore every seed is run twice along the
-same Brownian paths, with Δt = 1/{STEPS} (tokens x) and 1/{2 * STEPS} (y), and the tokens (2y − x)/|2y − x| are
-measured: to first order in Δt the error is gone, at hardly more sampling error. Smaller steps alone would have to be
-some ten times smaller to get below the sampling error of 65 536 tokens.
+same Brownian paths, with Δt = 1/{STEPS} (tokens x) and 1/{2 * STEPS} (y), and extrapolated to second order in Δt: loss
+and energy are twice those of y less those of x. W₁ on the circle is that of the tokens (2y − x)/|2y − x|; on the sphere
+(where a token's own error has a part of order √Δt and mean zero, which would add to the width) that of masses 2/N at y
+and −1/N at x. Smaller steps alone would have to be
+some ten times smaller to get below the sampling error of 65 536 tokens. Every N has random numbers of its own.
 
 ## Circle
 
