@@ -146,8 +146,8 @@ case and the definitions of kernel, features and loss; nothing of the discretisa
 
     {COMMAND}
 
-in {sum(found.seconds for found in studies):.0f} s of one core. `tests/system/test_mean_field.py` asserts the exponents at a smaller size;
- `python -m postprocess.compare` makes the comparison for any pair of runs.
+in {sum(found.seconds for found in studies):.0f} s of one core. The test `tests/system/test_mean_field.py` asserts the
+exponents at a smaller size; `python -m postprocess.compare` makes the comparison for any pair of runs.
 
 ![Differences against N](images/mean-field-limit.png)
 
@@ -163,14 +163,14 @@ few thousand tokens on (last three columns): the distances stop falling. Therefo
 same Brownian paths, with Δt = 1/{STEPS} (tokens x) and 1/{2 * STEPS} (y), and extrapolated to second order in Δt: loss
 and energy are twice those of y less those of x. W₁ on the circle is that of the tokens (2y − x)/|2y − x|; on the sphere
 (where a token's own error has a part of order √Δt and mean zero, which would add to the width) that of masses 2/N at y
-and −1/N at x. Smaller steps alone would have to be
-some ten times smaller to get below the sampling error of 65 536 tokens. Every N has random numbers of its own.
+and −1/N at x. Steps alone would have to be some ten times smaller to get below the sampling error of 65 536 tokens.
+Every N has random numbers of its own.
 
 ## Circle
 
 `cases/turnpike_circle.toml` with T = 20: target at 45°, ε = 0.01. The control is the optimum on the case's own mesh
-(628 nodes, 338 steps); with it the PDE is run again on a finer mesh and grid. (On the case's own, mesh and depth step
-move the angle at T by 0.01 rad, which is what 1000 tokens show.)
+(628 nodes, 338 steps); with it the PDE is run again on a finer mesh and grid. (The case's own are off by 0.007 rad in
+the angle at T, and 0.0025 in the interaction energy: as much as the spread of 1000 tokens.)
 
 {resolution(circle)}
 
@@ -180,8 +180,9 @@ Mean differences, which a bias would leave over:
 {signed(circle)}
 ## Sphere
 
-`cases/turnpike.toml` with T = 5 and ε = 0.1 (at ε = 0.02 the mesh's own error is that of a few hundred tokens: 0.08 rad
-at h = 0.1, T = 10).
+`cases/turnpike.toml` with T = 5 and ε = 0.1. (With the case's ε = 0.02, h = 0.1 is off by 0.06 rad in the angle at
+T = 10, ten times the spread of 500 tokens, and h = 0.035 still by 0.01: a mesh that resolves such a cluster beside
+16 384 tokens is too large for this study.)
 
 {resolution(sphere)}
 
