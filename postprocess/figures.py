@@ -18,12 +18,12 @@ from matplotlib.figure import Figure
 
 from postprocess.load import Run, RunError, load_run
 
-__all__ = ["draw_figures", "main"]
+__all__ = ["BLUE", "GREEN", "ORANGE", "STYLE", "depth_windows", "draw_figures", "main"]
 
 # Okabe–Ito colours: told apart by colour-blind readers and in grey.
-_BLUE, _ORANGE, _GREEN = "#0072B2", "#D55E00", "#009E73"
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 _PHASE_SHADES = ("#CFE3F1", "#FFFFFF", "#F7DCC9")
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.labelsize": 9,
     "legend.fontsize": 8,
@@ -45,7 +45,7 @@ def draw_figures(directory: Path) -> list[Path]:
     folder = run.directory / "figures"
     folder.mkdir(exist_ok=True)
     path = folder / "phases.png"
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = phases_figure(run)
         figure.savefig(path)
     return [path]
@@ -60,7 +60,7 @@ def phases_figure(run: Run) -> Figure:
     """
     t, columns = run.trajectory["t"], run.trajectory
     figure = Figure(figsize=(6.6, 5.6), layout="constrained")
-    windows = _windows(run)
+    windows = depth_windows(run)
     ratios = [1.4 if width == "end" else 1.0 for _, _, width in windows]
     grid = figure.subplots(3, len(windows), sharey="row", width_ratios=ratios, squeeze=False)
     middle = 0.5 * (t[1:] + t[:-1])
@@ -69,9 +69,9 @@ def phases_figure(run: Run) -> Figure:
     has_energy = bool(np.isfinite(gap).any())
     for column, (start, end, _) in enumerate(windows):
         energy, angle, control = grid[:, column]
-        energy.plot(t, np.where(gap > 0, gap, np.nan) if has_energy else columns["interaction_energy"], color=_BLUE)
-        angle.plot(t, columns["angle"], color=_GREEN)
-        control.plot(middle, np.where(norm > 0, norm, np.nan), color=_ORANGE)
+        energy.plot(t, np.where(gap > 0, gap, np.nan) if has_energy else columns["interaction_energy"], color=BLUE)
+        angle.plot(t, columns["angle"], color=GREEN)
+        control.plot(middle, np.where(norm > 0, norm, np.nan), color=ORANGE)
         for axes in (energy, angle, control):
             axes.set_xlim(start, end)
             _shade(axes, run)
@@ -94,7 +94,7 @@ def phases_figure(run: Run) -> Figure:
     return figure
 
 
-def _windows(run: Run) -> list[tuple[float, float, str]]:
+def depth_windows(run: Run) -> list[tuple[float, float, str]]:
     """Depth intervals of the panels: the two ends and what lies between, or all of it where there is no plateau."""
     T = float(run.t[-1])
     phases = run.summary["phases"]

@@ -18,6 +18,7 @@ _COMMANDS = {
     "verify": ("solver.verify", "check gradients, transposes and invariants on a case"),
     "doctor": ("solver.doctor", "what is installed, what is missing, how to get it"),
     "figures": ("postprocess.figures", "draw the figures of a run"),
+    "compare": ("postprocess.compare", "a run of the PDE beside a run of particles"),
 }
 
 

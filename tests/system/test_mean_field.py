@@ -1,0 +1,33 @@
+"""Tokens under the PDE's control approach the PDE (design, section 6)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from system.mean_field_studies import (
+    circle_case,
+    deviations,
+    exponents,
+    ladder,
+    level,
+    limit,
+    optimal_control,
+    particles,
+)
+
+pytestmark = pytest.mark.serial
+
+
+def test_tokens_approach_the_pde_like_the_square_root_of_their_number() -> None:
+    """Catches a force, noise or control that differs between the two: differences would stop falling with N."""
+    coarse: dict[str, object] = {"depth.T": 8.0, "depth.layer": 4.0, "optimizer.gradient_tolerance": 1e-2}
+    coarse["initial.kappa"] = 10.0  # no tokens near −e₁: a few stragglers of weight 1/N would need many more seeds
+    case = circle_case(**coarse, **{"geometry.h": 0.02, "geometry.continuation": []})
+    t, W = optimal_control(case)
+    reference = limit(circle_case(**coarse, **{"geometry.h": 0.005, "depth.first_step": 0.0125}), t, W)
+    levels = [level(particles(case, n, 10), t, W, reference, 32) for n in ladder(64, 4096)]
+    slopes = exponents(levels, deviations(levels, reference))
+    assert np.all(slopes > -0.6), slopes
+    assert np.all(slopes < -0.4), slopes
+    errors = levels[-1].extrapolated[:, :2] - [reference.loss, reference.energy]
+    assert np.all(np.abs(errors.mean(axis=0)) < 4 * errors.std(axis=0, ddof=1) / np.sqrt(len(errors)))
