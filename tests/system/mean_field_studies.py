@@ -12,9 +12,9 @@ import numpy as np
 
 from postprocess.densities import CircleLaw, SphereLaw, make_law
 from postprocess.distances import distance, sampling_distances, sliced_law_distance
-from solver.attention.create import create_expansion
 from solver.case import Case, load_case
 from solver.control import transfer
+from solver.particles.create import create_field
 from solver.particles.noise import normals
 from solver.particles.problem import ParticleProblem
 from solver.particles.step import step
@@ -99,9 +99,9 @@ def final_tokens(case: Case, t: FloatArray, W: FloatArray, seeds: list[int]) -> 
 
     A step's noise is the sum of its two halves', so the two differ by the bias and next to no sampling error.
     """
-    expansion = create_expansion(case, MPI.COMM_SELF)
-    coarse = ParticleProblem(case, expansion, seeds)
-    fine = ParticleProblem(particles(case, case.particles.n, 2 * case.particles.steps), expansion, seeds)
+    field = create_field(case, MPI.COMM_SELF)
+    coarse = ParticleProblem(case, field, seeds)
+    fine = ParticleProblem(particles(case, case.particles.n, 2 * case.particles.steps), field, seeds)
     coarse_W, fine_W = (np.tile(transfer(t, W, each.t), (len(seeds), 1, 1, 1)) for each in (coarse, fine))
     x, y = coarse.initial, fine.initial
     for k in range(len(coarse.t) - 1):
@@ -115,7 +115,8 @@ def final_tokens(case: Case, t: FloatArray, W: FloatArray, seeds: list[int]) -> 
 def level(case: Case, t: FloatArray, W: FloatArray, reference: Limit, seeds: int) -> Level:
     """Run a case's tokens under a control, as many seeds at once as 65 536 tokens are, and measure them at T."""
     n = case.particles.n
-    problem = ParticleProblem(particles(case, 1, case.particles.steps), create_expansion(case, MPI.COMM_SELF), [0])
+    one = particles(case, 1, case.particles.steps)
+    problem = ParticleProblem(one, create_field(one, MPI.COMM_SELF), [0])
     rows: list[list[list[float]]] = []
     chunk = max(1, 65_536 // n)
     for start in range(0, seeds, chunk):
