@@ -25,7 +25,7 @@ def test_tokens_approach_the_pde_like_the_square_root_of_their_number() -> None:
     case = circle_case(**coarse, **{"geometry.h": 0.02, "geometry.continuation": []})
     t, W = optimal_control(case)
     reference = limit(circle_case(**coarse, **{"geometry.h": 0.005, "depth.first_step": 0.0125}), t, W)
-    levels = [level(particles(case, n, 10), t, W, reference, 32) for n in ladder(64, 4096)]
+    levels = [level(particles(case, n, 20), t, W, reference, 32) for n in ladder(64, 1024)]
     loss, energy, distance = exponents(levels, deviations(levels, reference))
     assert -0.6 < distance < -0.4
     # Root mean squares of a few dozen small numbers scatter more: docs/mean-field-limit.md has them from more seeds.
