@@ -4,7 +4,7 @@ set -euo pipefail
 marks=$1
 
 echo "== tests on 1 rank"
-"$PY" -m pytest -q -m "$marks"
+"$PY" -m pytest -q -m "$marks" -n logical --maxprocesses 4 --dist loadfile
 for n in 3 2 8; do
   selection="($marks) and not serial"
   [ "$n" = 3 ] || selection="$selection and ranks"

@@ -5,6 +5,7 @@ A seed fixes initial tokens and noise; then J is a function of W, and its gradie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ from solver.types import FloatArray
 __all__ = ["BatchEvaluation", "ParticleProblem"]
 
 _DIFFERENCE = 1e-3
-_NOISE_KEPT = 2**28  # bytes
+_NOISE_KEPT = _STATES_KEPT = 2**28  # bytes
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,28 @@ class ParticleProblem:
             yield x
 
     def evaluate(self, W: FloatArray, members: Sequence[int] | None = None) -> BatchEvaluation:
-        """J and its gradient for controls W (batch, steps, d, m). A pure function of W."""
+        """J and its gradient for controls W (batch, steps, d, m). A pure function of W.
+
+        The tokens of every depth are kept for the way back while that is cheap; else those of every √steps-th depth,
+        and the depths between are computed again: one more forward sweep, and memory for 2√steps depths.
+        """
         chosen = self._members(members)
-        states = list(self.states(W, members))
-        loss, x_bar = self._terminal(states[-1])
+        steps = len(self.t) - 1
+        segment = 1 if self.initial[chosen].nbytes * steps <= _STATES_KEPT else math.isqrt(steps - 1) + 1
+        kept: list[FloatArray] = []
+        for n, x in enumerate(self.states(W, members)):
+            if n % segment == 0:
+                kept.append(x)
+        loss, x_bar = self._terminal(x)
         W_bar = np.empty_like(W)
-        for n in reversed(range(len(self.t) - 1)):
-            noise = self._step_noise(n, chosen)
-            x_bar, W_bar[:, n] = pullback(self.dynamics, states[n], W[:, n], self.dt, noise, x_bar)
+        for first in reversed(range(0, steps, segment)):
+            states = [kept[first // segment]]
+            last = min(first + segment, steps) - 1
+            for n in range(first, last):
+                states.append(step(self.dynamics, states[-1], W[:, n], self.dt, self._step_noise(n, chosen)))
+            for n in range(last, first - 1, -1):
+                noise = self._step_noise(n, chosen)
+                x_bar, W_bar[:, n] = pullback(self.dynamics, states[n - first], W[:, n], self.dt, noise, x_bar)
         strength = self.case.objective.regularization
         penalty = 0.5 * strength * self.dt * (W**2).sum(axis=(1, 2, 3))
         return BatchEvaluation(loss + penalty, loss, penalty, strength * W + W_bar / self.dt)

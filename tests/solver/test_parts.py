@@ -186,7 +186,6 @@ def test_parts_are_found_beside_the_case_and_used(folder: Path, comm: MPI.Comm) 
     assert expansion.signs.min() == -1
 
 
-@pytest.mark.ranks
 def test_own_parts_give_the_same_on_any_number_of_ranks(folder: Path, comm: MPI.Comm) -> None:
     """Catches parts built on rank 0 only, or pickled on the way."""
     case = load_case(folder / "case.toml", {**OWN, "depth.T": 0.5})

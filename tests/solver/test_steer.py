@@ -121,7 +121,6 @@ def test_corrections_are_the_smallest(scheme: str, make_problem: Make) -> None:
     assert abs(cosine) == pytest.approx(1.0, abs=0.02)
 
 
-@pytest.mark.ranks
 def test_does_not_depend_on_ranks(make_case: Callable[..., Case], comm: MPI.Comm) -> None:
     """Catches a derivative that is one rank's share, or a direction chosen by one rank."""
     case = make_case("circle", {**CIRCLE, "objective.target": [1.0, 1.0]})

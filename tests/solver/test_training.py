@@ -58,7 +58,6 @@ def test_continuation_meshes_that_are_not_coarser_are_left_out(make_problem: Cal
     assert sorted({row.nodes for row in history}) == [31, 63]
 
 
-@pytest.mark.ranks
 def test_optimum_does_not_depend_on_ranks(make_case: Callable[..., object], comm: MPI.Comm) -> None:
     """Would catch an optimiser that sees different numbers on different ranks: J must agree to 1e-8."""
     overrides = {"noise.epsilon": 0.1, "depth.T": 2.0, "depth.layer": 1.0, "optimizer.gradient_tolerance": 1e-6}
@@ -71,7 +70,7 @@ def test_optimum_does_not_depend_on_ranks(make_case: Callable[..., object], comm
 
 def test_same_case_same_bits(make_case: Callable[..., object], comm: MPI.Comm, shared_path: Path) -> None:
     """Would catch state carried from one evaluation to the next, or a time stamp in control.npz."""
-    case = make_case("circle", {"noise.epsilon": 0.1})
+    case = make_case("circle", {"noise.epsilon": 0.1, "depth.T": 2.0, "depth.layer": 1.0})
     results = [Problem(case, comm).solve() for _ in range(2)]
     assert np.array_equal(results[0].W, results[1].W)
 
@@ -87,15 +86,14 @@ def test_same_case_same_bits(make_case: Callable[..., object], comm: MPI.Comm, s
 
 def test_start_from_file(make_problem: Callable[..., Problem], comm: MPI.Comm, shared_path: Path) -> None:
     """Would catch a start that is ignored: from an optimum no iteration is left to do."""
-    first = make_problem("circle", {"noise.epsilon": 0.1}).solve()
+    short = {"noise.epsilon": 0.1, "depth.T": 2.0, "depth.layer": 1.0}
+    first = make_problem("circle", short).solve()
     path = shared_path / "control.npz"
     on_root(comm, lambda: write_control(path, first.trajectory.t, first.W))
-    again = make_problem("circle", {"noise.epsilon": 0.1, "optimizer.start": str(path)}).solve()
+    again = make_problem("circle", {**short, "optimizer.start": str(path)}).solve()
     assert again.converged
     assert again.summary["optimizer"]["iterations"] == 0
-    run_only = make_problem(
-        "circle", {"noise.epsilon": 0.1, "optimizer.start": str(path), "optimizer.method": "none"}
-    ).solve()
+    run_only = make_problem("circle", {**short, "optimizer.start": str(path), "optimizer.method": "none"}).solve()
     assert run_only.summary["objective"]["J"] == pytest.approx(first.summary["objective"]["J"], rel=1e-12)
     assert run_only.summary["energy"]["minimum"] == pytest.approx(first.summary["energy"]["minimum"], rel=1e-12)
 

@@ -18,7 +18,7 @@ def failed(problem: Problem) -> set[str]:
 @pytest.mark.parametrize("scheme", ["mprk2", "euler"])
 def test_passes_on_a_sound_solver(make_problem: Callable[..., Problem], scheme: str) -> None:
     """Would catch bounds that a correct solver does not meet."""
-    problem = make_problem("circle", {"noise.epsilon": 0.1, "depth.scheme": scheme})
+    problem = make_problem("circle", {"noise.epsilon": 0.1, "depth.scheme": scheme, "depth.T": 2.0, "depth.layer": 1.0})
     assert failed(problem) == set()
 
 
@@ -34,12 +34,12 @@ def test_catches_a_wrong_adjoint(make_problem: Callable[..., Problem], monkeypat
     """Would catch a table that says ok whatever the gradient is."""
     real = EdgeAveragedOperator.slopes
     monkeypatch.setattr(EdgeAveragedOperator, "slopes", lambda self, d: 1.01 * real(self, d))
-    assert "Taylor order of the gradient" in failed(make_problem("circle", {"noise.epsilon": 0.1}))
+    assert "Taylor order of the gradient" in failed(make_problem("circle", {"noise.epsilon": 0.1, "depth.T": 1.0}))
 
 
 def test_catches_lost_mass(make_problem: Callable[..., Problem]) -> None:
     """Would catch a mass check that cannot fail."""
-    problem = make_problem("circle", {"noise.epsilon": 0.1})
+    problem = make_problem("circle", {"noise.epsilon": 0.1, "depth.T": 1.0, "depth.layer": 0.5})
     assert not {name for name in failed(problem) if "mass" in name}
     problem.initial = problem.initial * (1 + 1e-6)
     assert {"mass error, ‖W‖ = 1", "mass error, W = 0"} <= failed(problem)

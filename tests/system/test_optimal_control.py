@@ -41,6 +41,7 @@ def order(values: list[float]) -> float:
     return math.log2(abs(values[-3] - values[-2]) / abs(values[-2] - values[-1]))
 
 
+@pytest.mark.slow
 @pytest.mark.serial
 def test_evaluations_do_not_grow_with_the_grid() -> None:
     """Would catch a wrong inner product: each grid would still pass a Taylor test, but finer ones cost more."""
@@ -54,6 +55,7 @@ def test_evaluations_do_not_grow_with_the_grid() -> None:
     assert evaluations[1] <= 1.2 * evaluations[0]
 
 
+@pytest.mark.slow
 @pytest.mark.serial
 def test_optimal_value_converges_with_order_two_in_h() -> None:
     """Would catch a first-order error in space that a forward run may hide: in the drift integrals, say."""
@@ -99,6 +101,7 @@ def test_escape_to_the_saddle(T: float) -> None:
     assert phases["plateau_width"] == pytest.approx(T - 3.0, abs=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.serial
 def test_the_turnpike(tmp_path: Path) -> None:
     """Would catch a main case that no longer does what README says: three phases, target reached, tolerance met."""

@@ -15,7 +15,8 @@ from solver.training import HistoryRow, Result
 pytestmark = pytest.mark.serial
 
 COARSE = 0.04
-FINE = pytest.param(0.02, marks=pytest.mark.slow)
+SLOW = pytest.mark.slow
+FINE = pytest.param(0.02, marks=SLOW)
 
 
 def solve(h: float, **optimizer: object) -> Result:
@@ -42,14 +43,14 @@ def evaluations(history: list[HistoryRow], J: float) -> int:
 
 
 @pytest.mark.parametrize("h", [COARSE, FINE])
-@pytest.mark.parametrize(("anderson", "excess", "limit"), [(0, 1e-2, 500), (5, 1e-3, 300)])
+@pytest.mark.parametrize(("anderson", "excess", "limit"), [pytest.param(0, 1e-2, 500, marks=SLOW), (5, 1e-3, 300)])
 def test_sweep_reaches_the_optimum(h: float, anderson: int, excess: float, limit: int) -> None:
     """Catches a damping that creeps: 33 and 37 evaluations were measured at h = 0.04; a third of the limit will do."""
     assert evaluations(history(h, anderson), (1 + excess) * optimum(h)) <= limit // 3
 
 
 @pytest.mark.parametrize("h", [COARSE, FINE])
-@pytest.mark.parametrize("anderson", [0, 5])
+@pytest.mark.parametrize("anderson", [pytest.param(0, marks=SLOW), 5])
 def test_objective_never_rises(h: float, anderson: int) -> None:
     """Catches a sweep or an accelerated point accepted although J went up."""
     assert all(after.J < before.J for before, after in itertools.pairwise(history(h, anderson)))

@@ -73,9 +73,10 @@ def test_points_without_an_objective_are_stepped_over() -> None:
     assert falls(seen)
 
 
-@pytest.mark.parametrize("anderson", [pytest.param(0, marks=pytest.mark.serial), 5])
+@pytest.mark.serial
+@pytest.mark.parametrize("anderson", [0, 5])
 def test_control_problem(anderson: int, make_problem: MakeProblem) -> None:
-    """Catches a J that rises, or another optimum than L-BFGS's, on a real control problem, on any number of ranks."""
+    """Catches a J that rises, or another optimum than L-BFGS's, on a real control problem."""
     common = {"noise.epsilon": 0.1, "depth.T": 2.0, "depth.layer": 1.0, "optimizer.gradient_tolerance": 1e-5}
     expected = make_problem("circle", common).solve().summary["objective"]["J"]
     result = make_problem("circle", {**common, "optimizer.method": "sweep", "optimizer.anderson": anderson}).solve()

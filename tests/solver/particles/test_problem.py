@@ -84,15 +84,17 @@ def test_batch_is_the_seeds_one_by_one(make_case: MakeCase) -> None:
     assert np.abs(some.J - found.J[[2, 0]]).max() <= 1e-13
 
 
-def test_noise_drawn_again_is_the_same(make_case: MakeCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a gradient along other noise than that of the forward run, where noise is too large to be kept."""
+@pytest.mark.parametrize("steps", [1.0, 10.0, 11.0, 16.0])
+def test_what_is_not_kept_is_computed_again(steps: float, make_case: MakeCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a gradient along other noise or tokens than the forward run's, where these are too large to be kept."""
     from solver.particles import problem as module
 
-    case = make_case("circle", SMALL)
+    case = make_case("circle", {**SMALL, "particles.steps": steps})
     kept = make(case, [3, 4])
     W = controls(kept, 0.5, 0)
     first = kept.evaluate(W)
     monkeypatch.setattr(module, "_NOISE_KEPT", 0)
+    monkeypatch.setattr(module, "_STATES_KEPT", 0)
     again = make(case, [3, 4]).evaluate(W)
     assert np.array_equal(first.J, again.J)
     assert np.array_equal(first.gradient, again.gradient)
