@@ -18,7 +18,7 @@ __all__ = ["ParticleRun", "case_differences", "load_pair", "load_particles"]
 FloatArray = NDArray[np.float64]
 
 # What defines the problem. Mesh, depth grid, optimiser and the rest are the discretisation's own business.
-_SECTIONS = ("attention", "noise", "ffn", "initial", "objective")
+_SECTIONS = ("attention", "noise", "ffn", "initial", "objective", "auxiliary")
 _KEYS = (("geometry", "manifold"), ("geometry", "dimension"), ("depth", "T"))
 _NUMERICAL = {("attention", "tolerance")}
 _ARRAYS = ("t", "W", "depths", "positions", "mean", "angle", "interaction_energy", "dispersion")

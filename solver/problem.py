@@ -115,6 +115,10 @@ class Problem:
             raise CaseError(
                 ["geometry.manifold: 'hypersphere' is for solver.particles; the PDE needs 'circle' or 'sphere'"]
             )
+        if case.auxiliary.kernel != "usa" or case.auxiliary.labels is not None:
+            raise CaseError(
+                ["auxiliary: labels are for solver.particles in this version; the PDE needs a case without them"]
+            )
         self.case = case
         self.comm = comm
         # What can be wrong with the user's own parts and files is found before the mesh is built.

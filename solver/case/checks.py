@@ -22,7 +22,7 @@ _MIN_H = {"circle": 1e-5, "sphere": 2e-3}
 def check_case(case: Case) -> list[tuple[str, str]]:
     """(key, message) for every mistake that one key alone does not show."""
     misplaced = [(key, text) for key, text, chosen in unused_keys(case) if not chosen]
-    checks = (_geometry, _lengths, _mixture, _kappa, _depth, _optimizer, _files)
+    checks = (_geometry, _lengths, _mixture, _kappa, _depth, _optimizer, _auxiliary, _files)
     return [*misplaced, *(mistake for check in checks for mistake in check(case))]
 
 
@@ -161,6 +161,17 @@ def _optimizer(case: Case) -> Iterator[tuple[str, str]]:
         )
     if case.optimizer.start == "steer":
         yield from _saddle(case)
+
+
+def _auxiliary(case: Case) -> Iterator[tuple[str, str]]:
+    planes, frequencies = case.auxiliary.planes, case.auxiliary.frequencies
+    axes = range(1, case.dimension + 1)
+    for plane in planes:
+        if plane[0] == plane[1] or not set(plane) <= set(axes):
+            yield "auxiliary.planes", f"{list(plane)} is not allowed: two different axes from 1 to {case.dimension}"
+            return
+    if frequencies is not None and len(frequencies) != len(planes):
+        yield "auxiliary.frequencies", f"has {len(frequencies)} numbers: {len(planes)}, one for each of the planes"
 
 
 def _saddle(case: Case) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from solver.types import Json
 
 __all__ = ["not_yet"]
 
-_SECTIONS = {"auxiliary", "sweep"}
+_SECTIONS = {"sweep"}
 _KEYS = {
     "geometry": {"adapt", "tolerance", "max_nodes"},
     "output": {"memory"},

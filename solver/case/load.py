@@ -33,6 +33,7 @@ _NEED_MANIFOLD = {
     "initial.kappas",
     "objective.target",
     "objective.mean",
+    "auxiliary.planes",
 }
 
 _PATHS = (

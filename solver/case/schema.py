@@ -21,6 +21,7 @@ SELECTORS = {
     "depth": "grid",
     "objective": "loss",
     "optimizer": "method",
+    "auxiliary": "kernel",
 }
 OWN = "module:factory"
 DIMENSIONS = {"circle": 2, "sphere": 3}
@@ -287,6 +288,27 @@ class Optimizer(_Section):
     )
 
 
+class Auxiliary(_Section):
+    """Labels that tokens carry, and what attention makes of them (P2). For particles; the PDE has none yet."""
+
+    kernel: Literal["usa", "rope"] = _key(
+        "usa",
+        "'usa' or 'rope'",
+        "'usa': labels do not matter; 'rope': attention compares R_ξx with R_ζy, rotations by ωξ in some planes",
+    )
+    labels: Integer | None = _key(
+        None, "an integer between 1 and 1e8", "number L of labels (default: one for each token)", ge=1, le=100_000_000
+    )
+    law: Literal["grid", "random"] = _key("grid", "'grid' or 'random'", "labels ℓ/L, or uniform in [0, 1)")
+    seed: Integer = _key(0, "an integer ≥ 0", "seed of random labels", ge=0, le=2**63)
+    planes: tuple[tuple[Integer, Integer], ...] = _key(
+        ((1, 2),), "a list of pairs of different axes from 1 to d", "planes of rotation", only=("rope",)
+    )
+    frequencies: Vector | None = _key(
+        None, "a number for each of the planes", "ω (default 2π: a whole turn)", "rad", ("rope",)
+    )
+
+
 class Particles(_Section):
     """The N-token system, for `python -m solver.particles`; the PDE ignores it."""
 
@@ -324,6 +346,7 @@ class Case(_Section):
     depth: Depth
     objective: Objective = Objective()
     optimizer: Optimizer = Optimizer()
+    auxiliary: Auxiliary = Auxiliary()
     particles: Particles = Particles()
     output: Output = Output()
     petsc: dict[str, str | Flag | Integer | Real] = _key(

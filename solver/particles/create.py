@@ -8,11 +8,12 @@ import numpy as np
 
 from solver.attention.create import create_expansion
 from solver.attention.kernels import DotProductKernel, create_kernel
+from solver.auxiliary import frames, token_labels
 from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.log import LOG
 from solver.parallel import everywhere
-from solver.particles.mean_field import DenseField, MeanField, SeparableField
+from solver.particles.mean_field import DenseField, FramedField, MeanField, SeparableField
 
 __all__ = ["create_field"]
 
@@ -27,6 +28,13 @@ def create_field(case: Case, comm: MPI.Comm) -> MeanField | None:
     Raises:
         CaseError: The kernel offers no derivatives, or its expansion was asked for and is not accurate enough.
     """
+    field = _unlabelled(case, comm)
+    R = frames(case, token_labels(case, case.particles.n))
+    return field if field is None or R is None else FramedField(field, R)
+
+
+def _unlabelled(case: Case, comm: MPI.Comm) -> MeanField | None:
+    """Attention that ignores labels."""
     kernel = everywhere(comm, lambda: create_kernel(case))
     if not isinstance(kernel, DotProductKernel):
         raise CaseError(

@@ -63,6 +63,7 @@ class Ensemble:
 
     Attributes:
         t: Depth grid, (steps + 1,).
+        labels: Of the tokens, (N,); zeros where the case has none.
         seeds: One result each.
         diagnostics: Along depth, for all seeds.
         history: Accepted iterates.
@@ -72,6 +73,7 @@ class Ensemble:
     """
 
     t: FloatArray
+    labels: FloatArray
     seeds: list[SeedResult]
     diagnostics: TokenDiagnostics
     history: list[SeedRow]
@@ -117,6 +119,7 @@ class _Part:
     """What one rank found."""
 
     t: FloatArray
+    labels: FloatArray
     seeds: list[SeedResult]
     diagnostics: TokenDiagnostics
     history: list[SeedRow]
@@ -154,7 +157,7 @@ def _solve(problem: ParticleProblem, control: Path | None) -> _Part:
         )
         for k, outcome in enumerate(outcomes)
     ]
-    return _Part(problem.t, results, diagnostics, history, frames)
+    return _Part(problem.t, problem.labels, results, diagnostics, history, frames)
 
 
 def _start(problem: ParticleProblem, control: Path | None) -> FloatArray:
@@ -182,4 +185,13 @@ def _joined(parts: list[_Part], ranks: int, seconds: float) -> Ensemble:
         readings={name: np.concatenate([found.readings[name] for found in each])[order] for name in each[0].readings},
     )
     history = sorted((row for part in parts for row in part.history), key=lambda row: (row.seed, row.iteration))
-    return Ensemble(parts[0].t, [seeds[k] for k in order], diagnostics, history, parts[0].frames, ranks, seconds)
+    return Ensemble(
+        t=parts[0].t,
+        labels=parts[0].labels,
+        seeds=[seeds[k] for k in order],
+        diagnostics=diagnostics,
+        history=history,
+        frames=parts[0].frames,
+        ranks=ranks,
+        seconds=seconds,
+    )

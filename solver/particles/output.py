@@ -63,6 +63,7 @@ def write_ensemble(ensemble: Ensemble | None, directory: Path, case: Case) -> No
     arrays: dict[str, Any] = dict(
         seeds=[result.seed for result in ensemble.seeds],
         t=ensemble.t,
+        labels=ensemble.labels,
         W=np.stack([result.W for result in ensemble.seeds]),
         depths=ensemble.t[ensemble.frames],
         positions=found.frames,
@@ -171,7 +172,7 @@ def _mean_columns(ensemble: Ensemble) -> dict[str, FloatArray]:
 
 
 def _write_points(directory: Path, ensemble: Ensemble) -> None:
-    """particles.pvd: every saved depth as a cloud of points, with the seed of each; d ≤ 3 only."""
+    """particles.pvd: every saved depth as a cloud of points, with the seed and label of each; d ≤ 3 only."""
     import pyvista
 
     frames = ensemble.diagnostics.frames  # (seeds, frames, N, d)
@@ -182,12 +183,14 @@ def _write_points(directory: Path, ensemble: Ensemble) -> None:
     folder = directory / "particles"
     folder.mkdir(exist_ok=True)
     seeds = np.repeat([result.seed for result in ensemble.seeds], count)
+    labels = np.tile(ensemble.labels, len(ensemble.seeds))
     entries = []
     for number, n in enumerate(ensemble.frames):
         points = np.zeros((len(seeds), 3))
         points[:, :dimension] = frames[:, number].reshape(-1, dimension)
         cloud = pyvista.PolyData(points)
         cloud.point_data["seed"] = seeds
+        cloud.point_data["label"] = labels
         name = f"particles/particles_{number:04d}.vtp"
         cloud.save(directory / name)
         entries.append((float(ensemble.t[n]), name))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver.auxiliary import token_labels
 from solver.case.schema import Case
 from solver.depth import uniform_grid
 from solver.ffn import create_features
@@ -65,6 +66,7 @@ class ParticleProblem:
         features = create_features(case)
         self.dynamics = TokenDynamics(field, features, case.noise.epsilon)
         count = case.particles.n
+        self.labels = token_labels(case, count)
         self.initial = np.stack([draw_tokens(case, seed, count) for seed in self.seeds])
         self.control_shape = (len(self.t) - 1, case.dimension, features.size)
         self._noise: dict[int, FloatArray] = {}

@@ -176,6 +176,12 @@ def test_sweeps_are_counted(make_problem: MakeProblem) -> None:
     assert seen == list(range(1, len(problem.dt) + 1))
 
 
+def test_labels_are_refused(make_problem: MakeProblem) -> None:
+    """Would catch a case with labels solved as if it had none."""
+    with pytest.raises(CaseError, match=r"auxiliary: labels are for solver\.particles"):
+        make_problem("circle", {"auxiliary.kernel": "rope"})
+
+
 @pytest.mark.ranks
 def test_more_ranks_than_cells(make_problem: MakeProblem) -> None:
     """Catches ranks without nodes or edges breaking a sweep: six cells of the coarsest circle on up to 8 ranks."""

@@ -9,8 +9,10 @@ from mpi4py import MPI
 import numpy as np
 import pytest
 
-from solver.case import Case
+from solver.auxiliary import frames, token_labels
+from solver.case import Case, CaseError
 from solver.ffn import ACTIVATIONS
+from solver.parallel import allreduce
 from solver.particles.create import create_field
 from solver.particles.problem import ParticleProblem
 
@@ -25,6 +27,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "words": WORDS,
     "pooled words": {**WORDS, "objective.readout": "pooled"},
     "random features": {"ffn.width": 5, "ffn.activation": "gelu", "ffn.bias": True},
+    "labels": {"auxiliary.kernel": "rope", "auxiliary.frequencies": [2.0], "auxiliary.law": "random"},
+    "labels, softmax": {"auxiliary.kernel": "rope", "auxiliary.labels": 3, "attention.normalized": True},
     "no noise": {"noise.epsilon": 0.0},
     "no attention": {"attention.eigenvalues": None, "attention.matrix": [[0.0, 0.0], [0.0, 0.0]]},
     # relu's kink lies where a coordinate vanishes: 1e-4 is less than any token's distance from it here
@@ -54,6 +58,76 @@ def test_gradient_has_taylor_order_two(name: str, make_case: MakeCase) -> None:
     assert remainders.min() > 1e-15
     orders = np.log2(remainders[:-1] / remainders[1:])
     assert ((orders >= 1.9) & (orders <= 2.1)).all(), orders
+
+
+@pytest.mark.ranks
+def test_gradient_of_seeds_spread_over_ranks(make_case: MakeCase, comm: MPI.Comm) -> None:
+    """Catches numbers that depend on how seeds are dealt out: Taylor order 2 of the sum, equal to one rank's."""
+    case = make_case("circle", {**SMALL, **VARIANTS["labels"]})
+    seeds = list(range(8))
+    alone, here = make(case, seeds), make(case, seeds[comm.rank :: comm.size])
+    W, dW = controls(alone, 0.5, 2), controls(alone, 0.5, 3)
+
+    def total(shift: float) -> tuple[float, float]:
+        found = here.evaluate((W + shift * dW)[comm.rank :: comm.size])
+        slope = here.dt * float((found.gradient * dW[comm.rank :: comm.size]).sum())
+        return float(allreduce(comm, float(found.J.sum()))), float(allreduce(comm, slope))
+
+    J, slope = total(0.0)
+    exact = alone.evaluate(W)
+    assert pytest.approx(exact.J.sum(), rel=1e-12) == J
+    assert slope == pytest.approx(alone.dt * (exact.gradient * dW).sum(), rel=1e-10)
+    remainders = [abs(total(s)[0] - J - s * slope) for s in (1e-2, 5e-3)]
+    assert np.log2(remainders[0] / remainders[1]) == pytest.approx(2.0, abs=0.05)
+
+
+def test_rope_is_plain_attention_in_turned_frames(make_case: MakeCase) -> None:
+    """Catches R in place of Rᵀ, planes that do not commute in the wrong order, and labels of the wrong tokens."""
+    rope = {"auxiliary.kernel": "rope", "auxiliary.planes": [[1, 2], [1, 3]], "auxiliary.frequencies": [2.0, 0.7]}
+    settings = {**SMALL, "noise.epsilon": 0.0, "particles.n": 12}
+    plain, turned = make(make_case("sphere", settings), [0]), make(make_case("sphere", {**settings, **rope}), [0])
+    R = frames(turned.case, turned.labels)
+    assert R is not None
+    assert turned.labels == pytest.approx(np.arange(12) / 12)
+    a, b = 2.0 / 12, 0.7 / 12
+    first = np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]])
+    second = np.array([[np.cos(b), 0, -np.sin(b)], [0, 1, 0], [np.sin(b), 0, np.cos(b)]])
+    assert R[1] == pytest.approx(second @ first)
+    u = plain.initial
+    turned.initial = np.einsum("nji,bnj->bni", R, u)
+    W = np.zeros((1, *plain.control_shape))
+    for there, here in zip(plain.states(W), turned.states(W), strict=True):
+        assert np.einsum("nij,bnj->bni", R, here) == pytest.approx(there, abs=1e-13)
+    assert turned.interaction_energy(here) == pytest.approx(plain.interaction_energy(there), rel=1e-13)
+
+
+def test_labels(make_case: MakeCase) -> None:
+    """Catches labels that change with N or the seed, or that are there although none were asked for."""
+    assert not token_labels(make_case("circle"), 5).any()
+    few = make_case("circle", {"auxiliary.labels": 3})
+    assert token_labels(few, 5) == pytest.approx([0, 1 / 3, 2 / 3, 0, 1 / 3])
+    law: dict[str, object] = {"auxiliary.law": "random", "auxiliary.labels": 4}
+    random = [make_case("circle", {**law, "auxiliary.seed": seed}) for seed in (0, 1)]
+    one, other = (token_labels(case, 9) for case in random)
+    assert np.array_equal(one[:4], token_labels(random[0], 4))
+    assert np.array_equal(one[:4], one[4:8])
+    assert not np.isclose(one, other).any()
+    assert ((one >= 0) & (one < 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"planes": [[1, 1]]}, r"auxiliary\.planes: \[1, 1\] is not allowed: two different axes from 1 to 2"),
+        ({"planes": [[1, 3]]}, r"auxiliary\.planes: \[1, 3\] is not allowed: two different axes from 1 to 2"),
+        ({"frequencies": [1.0, 2.0]}, r"auxiliary\.frequencies: has 2 numbers: 1, one for each of the planes"),
+        ({"labels": 0}, r"auxiliary\.labels: 0 is not allowed: an integer between 1 and 1e8"),
+    ],
+)
+def test_bad_labels_are_named(settings: dict[str, object], message: str, make_case: MakeCase) -> None:
+    """Catches an index error, or a silent default."""
+    with pytest.raises(CaseError, match=message):
+        make_case("circle", {f"auxiliary.{key}": value for key, value in {"kernel": "rope", **settings}.items()})
 
 
 def test_sphere_and_beyond(make_case: MakeCase) -> None:

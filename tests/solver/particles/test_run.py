@@ -47,6 +47,7 @@ def test_results_fit_together(trained: Path) -> None:
     with np.load(trained / "particles.npz") as data:
         assert data["positions"].shape == (3, len(data["depths"]), 20, 2)
         assert data["W"].shape == (3, 60, 2, 2)
+        assert data["labels"].shape == (20,)
         assert np.abs(np.linalg.norm(data["positions"], axis=-1) - 1).max() <= 1e-13
         assert data["positions"].mean(axis=2)[:, -1] == pytest.approx(data["mean"][:, -1], abs=1e-13)
         regularization = 0.005 * 0.1 * (data["W"] ** 2).sum(axis=(1, 2, 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import ive
 
 from solver.attention.expansion import expand
 from solver.attention.kernels import ExponentialKernel
@@ -103,6 +104,34 @@ def test_noise_decorrelates_at_the_rate_of_the_laplacian(d: int, epsilon: float)
     cosines = (x * start).sum(axis=-1)[0]
     expected = np.exp(-(d - 1) * epsilon * T)
     assert abs(cosines.mean() - expected) <= 3 * cosines.std() / np.sqrt(count)
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_bias_of_the_stationary_law_falls_with_the_step(d: int) -> None:
+    """Catches a step of lower weak order: in the potential w x₁ the law is von Mises–Fisher, κ = w/ε.
+
+    E x₁ = I_{d/2}(κ)/I_{d/2−1}(κ); its error at Δt = 1, ½, ¼ falls at order 1 or better.
+    """
+    epsilon, w, count = 0.2, 0.6, 40_000
+    kappa = w / epsilon
+    exact = ive(d / 2, kappa) / ive(d / 2 - 1, kappa)
+    features = feature_map(ACTIVATIONS["identity"], True, 0, 0, d, DERIVATIVES["identity"])
+    dynamics, W = TokenDynamics(None, features, epsilon), np.zeros((1, d, d + 1))
+    W[0, 0, d] = w
+    biases, errors = [], []
+    for dt in (1.0, 0.5, 0.25):
+        x = np.broadcast_to(np.eye(d)[0], (1, count, d)).copy()
+        means = []
+        for n in range(round(30 / dt)):
+            x = step(dynamics, x, W, dt, normals([0], n, count, d))
+            if n * dt > 10:
+                means.append(x[0, :, 0].mean())
+        blocks = [block.mean() for block in np.array_split(np.array(means), 5)]  # of four units of depth each
+        biases.append(np.mean(means) - exact)
+        errors.append(np.std(blocks, ddof=1) / np.sqrt(5))
+    for coarse, fine, error in zip(biases[:-1], biases[1:], errors[1:], strict=True):
+        assert abs(fine) > 10 * error
+        assert coarse / fine >= 2.0
 
 
 def test_norms_stay_one() -> None:
