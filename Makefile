@@ -44,6 +44,7 @@ test-all: lint
 
 bench: $(STAMP)
 	@$(CLEAN) $(PY) tests/benchmarks/bench.py
+	@$(CLEAN) $(PY) tests/benchmarks/particles.py
 
 clean:
 	rm -rf results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,7 +9,7 @@ Arrays of tokens have shape (batch, N, d); every member of a batch is a system o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -30,10 +30,12 @@ class Force:
     Attributes:
         value: ∇V(x_i) in R^d, (batch, N, d).
         Z: Z(x_i), (batch, N).
+        density: w of `SeparableField`, (batch, sections); None of others.
     """
 
     value: FloatArray
     Z: FloatArray
+    density: FloatArray | None = None
 
 
 class MeanField(Protocol):
@@ -90,17 +92,19 @@ class SeparableField:
 
     def force(self, x: FloatArray) -> Force:
         """See `MeanField`."""
-        w = self._density(self.moments(x))[:, None, :]
+        density = self._density(self.moments(x))
+        w = density[:, None, :]
         gradient, Z = np.empty_like(x), np.empty(x.shape[:2])
         for block in self._blocks(x):
             f, slope, _ = self._kernel.derivatives(x[:, block] @ self._AP.T)
             Z[:, block] = (f @ w.transpose(0, 2, 1))[..., 0]
             gradient[:, block] = (slope * w) @ self._AP
-        return Force(gradient / Z[..., None] if self._softmax else gradient, Z)
+        return Force(gradient / Z[..., None] if self._softmax else gradient, Z, density)
 
     def force_vjp(self, x: FloatArray, force: Force, force_bar: FloatArray) -> FloatArray:
         """See `MeanField`."""
-        w = self._density(self.moments(x))[:, None, :]
+        assert force.density is not None
+        w = force.density[:, None, :]
         gradient_bar, Z_bar = _normalisation_vjp(force, force_bar, self._softmax)
         x_bar, w_bar = np.empty_like(x), np.zeros((len(x), len(self._AP)))
         for block in self._blocks(x):
@@ -140,11 +144,11 @@ class FramedField:
     def force(self, x: FloatArray) -> Force:
         """See `MeanField`."""
         force = self._field.force(self._turned(x))
-        return Force(self._turned_back(force.value), force.Z)
+        return replace(force, value=self._turned_back(force.value))
 
     def force_vjp(self, x: FloatArray, force: Force, force_bar: FloatArray) -> FloatArray:
         """See `MeanField`."""
-        turned = Force(self._turned(force.value), force.Z)
+        turned = replace(force, value=self._turned(force.value))
         return self._turned_back(self._field.force_vjp(self._turned(x), turned, self._turned(force_bar)))
 
 

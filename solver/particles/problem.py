@@ -17,7 +17,7 @@ from solver.depth import uniform_grid
 from solver.ffn import create_features
 from solver.losses import Loss, SmoothStatistics, create_loss
 from solver.particles.initial import draw_tokens
-from solver.particles.mean_field import MeanField
+from solver.particles.mean_field import Force, MeanField
 from solver.particles.noise import normals
 from solver.particles.step import TokenDynamics, pullback, step
 from solver.types import FloatArray
@@ -88,29 +88,39 @@ class ParticleProblem:
     def evaluate(self, W: FloatArray, members: Sequence[int] | None = None) -> BatchEvaluation:
         """J and its gradient for controls W (batch, steps, d, m). A pure function of W.
 
-        The tokens of every depth are kept for the way back while that is cheap; else those of every √steps-th depth,
-        and the depths between are computed again: one more forward sweep, and memory for 2√steps depths.
+        Tokens and forces of every depth are kept for the way back while that is cheap; else the tokens of every
+        √steps-th depth, and what lies between is computed again: one more forward sweep, memory for 2√steps depths.
         """
         chosen = self._members(members)
-        steps = len(self.t) - 1
-        segment = 1 if self.initial[chosen].nbytes * steps <= _STATES_KEPT else math.isqrt(steps - 1) + 1
-        kept: list[FloatArray] = []
-        for n, x in enumerate(self.states(W, members)):
-            if n % segment == 0:
-                kept.append(x)
+        x, steps = self.initial[chosen], len(self.t) - 1
+        size = steps if 2 * x.nbytes * steps <= _STATES_KEPT else math.isqrt(steps - 1) + 1
+        segments = [range(first, min(first + size, steps)) for first in range(0, steps, size)]
+        starts = []
+        for segment in segments:
+            starts.append(x)
+            taken, x = self._taken(x, W, chosen, segment)
         loss, x_bar = self._terminal(x)
         W_bar = np.empty_like(W)
-        for first in reversed(range(0, steps, segment)):
-            states = [kept[first // segment]]
-            last = min(first + segment, steps) - 1
-            for n in range(first, last):
-                states.append(step(self.dynamics, states[-1], W[:, n], self.dt, self._step_noise(n, chosen)))
-            for n in range(last, first - 1, -1):
+        for start, segment in zip(reversed(starts), reversed(segments), strict=True):
+            if segment is not segments[-1]:
+                taken, _ = self._taken(start, W, chosen, segment)
+            for n, (x, force) in zip(reversed(segment), reversed(taken), strict=True):
                 noise = self._step_noise(n, chosen)
-                x_bar, W_bar[:, n] = pullback(self.dynamics, states[n - first], W[:, n], self.dt, noise, x_bar)
+                x_bar, W_bar[:, n] = pullback(self.dynamics, x, W[:, n], self.dt, noise, x_bar, force)
         strength = self.case.objective.regularization
         penalty = 0.5 * strength * self.dt * (W**2).sum(axis=(1, 2, 3))
         return BatchEvaluation(loss + penalty, loss, penalty, strength * W + W_bar / self.dt)
+
+    def _taken(
+        self, x: FloatArray, W: FloatArray, members: list[int], steps: range
+    ) -> tuple[list[tuple[FloatArray, Force | None]], FloatArray]:
+        """Tokens and the force on them before each of some steps, and the tokens after the last."""
+        before = []
+        for n in steps:
+            force = self.dynamics.force(x)
+            before.append((x, force))
+            x = step(self.dynamics, x, W[:, n], self.dt, self._step_noise(n, members), force)
+        return before, x
 
     def interaction_energy(self, x: FloatArray) -> FloatArray:
         """½ (1/N²) Σ_ij h(x_i, x_j) of tokens (batch, N, d), i = j included; shape (batch,)."""

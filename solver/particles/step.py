@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.ffn import FeatureMap
-from solver.particles.mean_field import MeanField
+from solver.particles.mean_field import Force, MeanField
 from solver.types import FloatArray
 
 __all__ = ["TokenDynamics", "exponential_map", "exponential_map_vjp", "pullback", "step"]
@@ -34,8 +34,19 @@ class TokenDynamics:
     features: FeatureMap
     epsilon: float
 
+    def force(self, x: FloatArray) -> Force | None:
+        """What attention does to the tokens x (batch, N, d); None if it is switched off."""
+        return None if self.field is None else self.field.force(x)
 
-def step(dynamics: TokenDynamics, x: FloatArray, W: FloatArray, dt: float, noise: FloatArray | None) -> FloatArray:
+
+def step(
+    dynamics: TokenDynamics,
+    x: FloatArray,
+    W: FloatArray,
+    dt: float,
+    noise: FloatArray | None,
+    force: Force | None = None,
+) -> FloatArray:
     """Tokens one step later, (batch, N, d).
 
     Args:
@@ -44,20 +55,30 @@ def step(dynamics: TokenDynamics, x: FloatArray, W: FloatArray, dt: float, noise
         W: Weights, (batch, d, m).
         dt: Δt.
         noise: ξ, standard normal (batch, N, d); None where ε = 0.
+        force: `TokenDynamics.force` of x, if it is known.
     """
-    return exponential_map(x, _tangent(x, _displacement(dynamics, x, W, dt, noise)))
+    if force is None:
+        force = dynamics.force(x)
+    return exponential_map(x, _tangent(x, _displacement(dynamics, x, W, dt, noise, force)))
 
 
 def pullback(
-    dynamics: TokenDynamics, x: FloatArray, W: FloatArray, dt: float, noise: FloatArray | None, after_bar: FloatArray
+    dynamics: TokenDynamics,
+    x: FloatArray,
+    W: FloatArray,
+    dt: float,
+    noise: FloatArray | None,
+    after_bar: FloatArray,
+    force: Force | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Transpose of the derivative of `step` in (x, W), noise held fixed, applied to the sensitivity of x⁺.
 
     Returns:
         Sensitivities of x (batch, N, d) and W (batch, d, m).
     """
-    force = None if dynamics.field is None else dynamics.field.force(x)
-    u = _displacement(dynamics, x, W, dt, noise)
+    if force is None:
+        force = dynamics.force(x)
+    u = _displacement(dynamics, x, W, dt, noise, force)
     radial = np.einsum("bnd,bnd->bn", x, u)[..., None]
     v = u - radial * x
     x_bar, v_bar = exponential_map_vjp(x, v, after_bar)
@@ -73,12 +94,12 @@ def pullback(
 
 
 def _displacement(
-    dynamics: TokenDynamics, x: FloatArray, W: FloatArray, dt: float, noise: FloatArray | None
+    dynamics: TokenDynamics, x: FloatArray, W: FloatArray, dt: float, noise: FloatArray | None, force: Force | None
 ) -> FloatArray:
     """Δt (∇V + Wσ) + √(2εΔt) ξ, not yet projected."""
     drift = dynamics.features(x) @ W.transpose(0, 2, 1)
-    if dynamics.field is not None:
-        drift = drift + dynamics.field.force(x).value
+    if force is not None:
+        drift = drift + force.value
     u: FloatArray = dt * drift
     return u if noise is None else u + np.sqrt(2.0 * dynamics.epsilon * dt) * noise
 

@@ -207,6 +207,7 @@ def test_gradient_with_own_parts(folder: Path, comm: MPI.Comm) -> None:
     assert found["largest rise of the energy, W = 0"].passed is None  # not promised for an indefinite kernel
 
 
+@pytest.mark.serial
 def test_verify_fails_on_a_wrong_derivative(folder: Path, comm: MPI.Comm) -> None:
     """Catches a check of the user's loss that cannot fail."""
     from solver.verify import checks

@@ -38,6 +38,7 @@ def while_waiting(problem: Problem, directions: np.ndarray) -> np.ndarray:
     return directions[(problem.t > 7.0) & (problem.t < 10.0)]
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize(
     "changes",
     [
@@ -67,6 +68,7 @@ def test_reaches_holds_and_leaves_the_saddle(changes: dict[str, object], make_pr
     assert np.abs(W[middle]).max() < 0.01 * np.abs(W).max(), "waiting must cost nothing"
 
 
+@pytest.mark.serial
 def test_softmax_attention(make_problem: Make) -> None:
     """Catches the cluster flow of the unnormalised kernel used where tokens slide e^{λ₂} times slower."""
     softmax = {"attention.normalized": True, "objective.target": [1.0, 1.0]}
@@ -77,6 +79,7 @@ def test_softmax_attention(make_problem: Make) -> None:
     np.testing.assert_allclose(reached[-1], problem.case.target, atol=1e-6)
 
 
+@pytest.mark.serial
 def test_bag_of_words_steers_to_where_its_loss_is_lowest(make_problem: Make, comm: MPI.Comm) -> None:
     """Catches a target that only `align` has: for words it is the direction in which a Dirac has the lowest loss."""
     words = {"objective.loss": "bag_of_words", "objective.kappa": 50.0, "objective.mean": [0.6, 0.8]}
@@ -96,6 +99,7 @@ def test_own_kernel_is_refused(make_case: Callable[..., Case]) -> None:
         make_case("circle", {**CIRCLE, "attention.kernel": "operator:itemgetter"})
 
 
+@pytest.mark.serial
 def test_sphere(make_problem: Make) -> None:
     """Catches a feedback in the plane of v₁ and v₂ only, and a target off it that is not reached."""
     problem = make_problem("sphere", {**SPHERE, "objective.target": [0.5, -1.0, 0.4]})
@@ -106,6 +110,7 @@ def test_sphere(make_problem: Make) -> None:
     np.testing.assert_allclose(reached[-1], problem.case.target, atol=1e-6)
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("scheme", ["mprk2", "euler"])
 def test_corrections_are_the_smallest(scheme: str, make_problem: Make) -> None:
     """Catches a W with a part that does not turn the mean: it lies along the derivative of the step's direction."""
@@ -195,6 +200,7 @@ def test_dissolved_cluster_is_refused(make_problem: Make) -> None:
         steer(make_problem("circle", {**CIRCLE, "noise.epsilon": 3.0}))
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

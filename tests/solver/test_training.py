@@ -51,6 +51,7 @@ def test_solve_converges_through_two_meshes(make_problem: Callable[..., Problem]
     assert summary["objective"]["J"] == pytest.approx(fine[-1].J, rel=1e-12)
 
 
+@pytest.mark.serial
 def test_continuation_meshes_that_are_not_coarser_are_left_out(make_problem: Callable[..., Problem]) -> None:
     """Would catch `--set geometry.h=0.2` on a case with finer continuation meshes being refused, or solved on them."""
     settings = {"geometry.h": 0.1, "geometry.continuation": [0.2, 0.05], "noise.epsilon": 0.1, "depth.T": 2.0}
@@ -128,6 +129,7 @@ def test_damaged_control_is_named(tmp_path: Path) -> None:
         read_control(path)
 
 
+@pytest.mark.serial
 def test_pinned_mesh_stops_before_optimising(make_problem: Callable[..., Problem]) -> None:
     """Would catch "convergence" at W = 0 on a mesh to which the cluster sticks."""
     overrides = {"geometry.h": 0.5, "noise.epsilon": 0.001, "depth.T": 20.0}
@@ -139,6 +141,7 @@ def test_pinned_mesh_stops_before_optimising(make_problem: Callable[..., Problem
     assert allowed.solve().summary["dofs"] == problem.space.nodes
 
 
+@pytest.mark.serial
 def test_resolution_ratio_tends_to_one(make_problem: Callable[..., Problem]) -> None:
     """Would catch a wrong direct value: on a fine mesh and depth grid the two gradients agree."""
     ratios = [

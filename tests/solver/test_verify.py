@@ -30,6 +30,7 @@ def test_without_noise_what_does_not_apply_is_said(make_problem: Callable[..., P
     assert "all checks passed" in table(found)
 
 
+@pytest.mark.serial
 def test_catches_a_wrong_adjoint(make_problem: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch) -> None:
     """Would catch a table that says ok whatever the gradient is."""
     real = EdgeAveragedOperator.slopes
@@ -37,6 +38,7 @@ def test_catches_a_wrong_adjoint(make_problem: Callable[..., Problem], monkeypat
     assert "Taylor order of the gradient" in failed(make_problem("circle", {"noise.epsilon": 0.1, "depth.T": 1.0}))
 
 
+@pytest.mark.serial
 def test_catches_lost_mass(make_problem: Callable[..., Problem]) -> None:
     """Would catch a mass check that cannot fail."""
     problem = make_problem("circle", {"noise.epsilon": 0.1, "depth.T": 1.0, "depth.layer": 0.5})
