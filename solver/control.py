@@ -31,8 +31,12 @@ def read_control(path: Path, key: str = "optimizer.start") -> tuple[FloatArray, 
     try:
         with np.load(path, allow_pickle=False) as data:
             t, W = (np.asarray(data[name]).astype(np.float64, casting="safe") for name in ("t", "W"))
-    except Exception as error:  # zipfile, numpy and OS errors all mean the same here
-        raise CaseError([f"{key}: {path.name} is no control.npz with real arrays t and W ({error})"]) from None
+    except FileNotFoundError:
+        raise CaseError([f"{key}: there is no file {path}"]) from None
+    except OSError as error:
+        raise CaseError([f"{key}: {path} cannot be read: {error.strerror or error}"]) from None
+    except Exception:  # zipfile and numpy each have their own, and their own words
+        raise CaseError([f"{key}: {path.name} is no control.npz with real arrays t and W"]) from None
     if W.ndim != 3 or not len(W) or t.shape != (len(W) + 1,) or t[0] != 0.0 or not np.all(np.diff(t) > 0):
         wanted = "(steps + 1,), rising from 0, and (steps, d, m)"
         raise CaseError([f"{key}: {path.name}: t {t.shape} and W {W.shape} must be {wanted}"])

@@ -166,6 +166,9 @@ def _optimizer(case: Case) -> Iterator[tuple[str, str]]:
 def _auxiliary(case: Case) -> Iterator[tuple[str, str]]:
     planes, frequencies = case.auxiliary.planes, case.auxiliary.frequencies
     axes = range(1, case.dimension + 1)
+    if not planes:
+        yield "auxiliary.planes", "[] is not allowed: at least one pair of axes"
+        return
     for plane in planes:
         if plane[0] == plane[1] or not set(plane) <= set(axes):
             yield "auxiliary.planes", f"{list(plane)} is not allowed: two different axes from 1 to {case.dimension}"

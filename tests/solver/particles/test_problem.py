@@ -118,6 +118,7 @@ def test_labels(make_case: MakeCase) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"planes": []}, r"auxiliary\.planes: \[\] is not allowed: at least one pair of axes"),
         ({"planes": [[1, 1]]}, r"auxiliary\.planes: \[1, 1\] is not allowed: two different axes from 1 to 2"),
         ({"planes": [[1, 3]]}, r"auxiliary\.planes: \[1, 3\] is not allowed: two different axes from 1 to 2"),
         ({"frequencies": [1.0, 2.0]}, r"auxiliary\.frequencies: has 2 numbers: 1, one for each of the planes"),

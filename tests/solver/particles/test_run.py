@@ -109,7 +109,7 @@ BAD: list[tuple[list[str], str]] = [
     (["--set=particles.steps=-1"], "particles.steps: -1 is not allowed: a number above 0 and up to 1e6"),
     (["--set=geometry.manifold=hypersphere"], "geometry.dimension: missing"),
     (["--set=optimizer.start=steer"], "optimizer.start: 'steer' is a start for the PDE"),
-    (["--control", "nowhere.npz"], "--control: nowhere.npz is no control.npz"),
+    (["--control", "nowhere.npz"], "--control: there is no file nowhere.npz"),
 ]
 
 
