@@ -15,12 +15,14 @@ MakeProblem = Callable[..., Problem]
 SHORT = {"depth.T": 0.6, "depth.layer": 0.2, "depth.first_step": 0.1}
 
 
+@pytest.mark.serial
 def test_right_gradient_is_cleared(make_problem: MakeProblem) -> None:
     """Catches a check that accuses a right gradient."""
     problem = make_problem("circle", SHORT)
     assert "the gradient is right" in judge_gradient(problem, smooth_control(problem, 1.0, 1))
 
 
+@pytest.mark.serial
 def test_wrong_gradient_is_found(make_problem: MakeProblem, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a check that cannot fail: one per cent is enough."""
     problem = make_problem("circle", SHORT)

@@ -196,6 +196,7 @@ def test_own_parts_give_the_same_on_any_number_of_ranks(folder: Path, comm: MPI.
     assert np.abs(g - exact_g).max() <= 1e-10 * np.abs(exact_g).max()
 
 
+@pytest.mark.serial
 def test_gradient_with_own_parts(folder: Path, comm: MPI.Comm) -> None:
     """Catches signs of the expansion lost in the adjoint: Taylor order 2 with an indefinite kernel and an own loss."""
     from solver.verify import checks

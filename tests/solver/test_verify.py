@@ -15,6 +15,7 @@ def failed(problem: Problem) -> set[str]:
     return {check.name for check in checks(problem) if check.passed is False}
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("scheme", ["mprk2", "euler"])
 def test_passes_on_a_sound_solver(make_problem: Callable[..., Problem], scheme: str) -> None:
     """Would catch bounds that a correct solver does not meet."""

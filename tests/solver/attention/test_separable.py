@@ -13,8 +13,6 @@ from solver.attention.separable import SeparableAttention
 from solver.parallel import allreduce
 from solver.space import Space
 
-pytestmark = pytest.mark.ranks
-
 MakeSpace = Callable[[str, float], Space]
 MATRICES = {
     "circle": np.array([[1.0, 0.2], [0.2, 0.65]]),
@@ -41,6 +39,7 @@ def _potential_of(space: Space, manifold: str, mu: np.ndarray) -> np.ndarray:
     return ExponentialKernel(MATRICES[manifold])(space.x, y) @ weights
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("manifold", ["circle", "sphere"])
 def test_potential_and_drift_equal_the_dense_kernels(manifold: str, make_space: MakeSpace) -> None:
     """Catches label weights or masses left out, ghosts counted twice, and a drift from j to i."""
@@ -66,6 +65,7 @@ def test_interaction_energy_is_half_the_double_sum(manifold: str, make_space: Ma
     assert attention.interaction_energy(attention.moments(mu)) == pytest.approx(0.5 * double, rel=1e-9)
 
 
+@pytest.mark.ranks
 def test_moments_are_the_same_on_every_rank(make_space: MakeSpace) -> None:
     """Catches moments summed over one rank only: the ranks' potentials would not fit together."""
     space = make_space("sphere", 0.35)
