@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import numpy as np
-from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, Strict
+from pydantic import BaseModel, ConfigDict, Field
 
-from solver.case.factories import is_factory
+from solver.case.fields import (
+    Direction,
+    Flag,
+    Integer,
+    Parameters,
+    Real,
+    Shares,
+    Spectrum,
+    SymmetricMatrix,
+    Vector,
+    key,
+    one_of,
+)
 
 __all__ = ["DIMENSIONS", "SELECTORS", "Case"]
 
@@ -25,69 +36,6 @@ SELECTORS = {
 }
 OWN = "module:factory"
 DIMENSIONS = {"circle": 2, "sphere": 3}
-MAX_EIGENVALUE = 50.0
-
-Real = Annotated[float, Strict(), AllowInfNan(False)]
-Integer = Annotated[int, Strict()]
-Flag = Annotated[bool, Strict()]
-Vector = tuple[Real, ...]
-
-
-def _key(default: Any, allowed: str, meaning: str, unit: str = "", only: tuple[str, ...] = (), **limits: Any) -> Any:
-    """A field with its documentation: what is allowed, what it means, in which unit.
-
-    `only` lists the values of its section's selector (`SELECTORS`) with which the key means anything.
-    """
-    extra: dict[str, Any] = {"allowed": allowed, "unit": unit, "only": list(only)}
-    return Field(default, description=meaning, json_schema_extra=extra, **limits)
-
-
-def _spectrum(values: Vector) -> Vector:
-    for value in values:
-        if not 0 <= value <= MAX_EIGENVALUE:
-            raise ValueError(f"{value:g} is not allowed: eigenvalues between 0 and {MAX_EIGENVALUE:g}")
-    return values
-
-
-def _symmetric(rows: tuple[Vector, ...]) -> tuple[Vector, ...]:
-    if not rows:
-        return rows  # the check of lengths speaks
-    if any(len(row) != len(rows) for row in rows):
-        raise ValueError("not square: as many rows as columns")
-    matrix = np.array(rows)
-    if np.abs(matrix - matrix.T).max(initial=0.0) > 1e-12 * np.abs(matrix).max(initial=1.0):
-        raise ValueError("not symmetric: the matrix must equal its transpose")
-    eigenvalues = np.linalg.eigvalsh(matrix)
-    if eigenvalues.min() < -1e-12 * max(1.0, eigenvalues.max()) or eigenvalues.max() > MAX_EIGENVALUE:
-        shown = ", ".join(f"{value:.4g}" for value in eigenvalues)
-        raise ValueError(f"has eigenvalues {shown}: all must lie between 0 and {MAX_EIGENVALUE:g}")
-    return rows
-
-
-def _direction(vector: Vector) -> Vector:
-    if vector and math.hypot(*vector) == 0.0:
-        raise ValueError("is zero: a direction needs a vector other than zero")
-    return vector
-
-
-def _shares(weights: Vector) -> Vector:
-    if not weights or min(weights) < 0 or not 0 < sum(weights) < math.inf:
-        raise ValueError(f"{list(weights)} is not allowed: numbers ≥ 0, not all zero, with a finite sum")
-    return weights
-
-
-def _one_of(*names: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if value in names or is_factory(value):
-            return value
-        raise ValueError(f"{value!r} is not allowed: {', '.join(map(repr, names))} or 'module:factory'")
-
-    return AfterValidator(check)
-
-
-Direction = Annotated[Vector, AfterValidator(_direction)]
-Shares = Annotated[Vector, AfterValidator(_shares)]
-Parameters = dict[str, Any]
 _WORDS = ("bag_of_words",)
 
 
@@ -98,35 +46,33 @@ class _Section(BaseModel):
 class Geometry(_Section):
     """Where tokens live, and the mesh."""
 
-    manifold: Literal["circle", "sphere", "hypersphere"] = _key(
+    manifold: Literal["circle", "sphere", "hypersphere"] = key(
         ..., "'circle', 'sphere' or, for particles, 'hypersphere'", "the unit sphere S^{d−1} tokens live on"
     )
-    dimension: Integer | None = _key(None, "an integer between 2 and 1000", "d", only=("hypersphere",), ge=2, le=1000)
-    h: Real | None = _key(
+    dimension: Integer | None = key(None, "an integer between 2 and 1000", "d", only=("hypersphere",), ge=2, le=1000)
+    h: Real | None = key(
         None, "a number above 0 and up to 1", "target edge length (default 0.1 sphere, 0.02 circle)", "rad", gt=0, le=1
     )
-    continuation: Vector = _key(
+    continuation: Vector = key(
         (), "a falling list of numbers; those up to h are left out", "coarser edge lengths solved first", "rad"
     )
-    file: Path | None = _key(None, "path of a .msh file, instead of h", "mesh to use; relative to the case file")
-    allow_coarse: Flag = _key(False, "true or false", "train although the mesh pins the cluster")
+    file: Path | None = key(None, "path of a .msh file, instead of h", "mesh to use; relative to the case file")
+    allow_coarse: Flag = key(False, "true or false", "train although the mesh pins the cluster")
 
 
 class Attention(_Section):
     """The attention kernel h, by default e^{⟨x,Ay⟩}."""
 
-    kernel: Annotated[str, _one_of("exponential")] = _key(
+    kernel: Annotated[str, one_of("exponential")] = key(
         "exponential", "'exponential' or 'module:factory'", "kernel; a factory of yours returns h(x, y)"
     )
-    parameters: Parameters | None = _key(None, "a table", "keyword arguments of your kernel's factory", only=(OWN,))
-    eigenvalues: Annotated[Vector, AfterValidator(_spectrum)] | None = _key(
-        None, "d numbers between 0 and 50 (or give matrix)", "diagonal of A"
-    )
-    matrix: Annotated[tuple[Vector, ...], AfterValidator(_symmetric)] | None = _key(
+    parameters: Parameters | None = key(None, "a table", "keyword arguments of your kernel's factory", only=(OWN,))
+    eigenvalues: Spectrum | None = key(None, "d numbers between 0 and 50 (or give matrix)", "diagonal of A")
+    matrix: SymmetricMatrix | None = key(
         None, "d rows of d numbers, symmetric positive semidefinite (or give eigenvalues)", "A"
     )
-    normalized: Flag = _key(False, "true or false", "softmax attention, V = log ∫ h dμ")
-    tolerance: Real = _key(
+    normalized: Flag = key(False, "true or false", "softmax attention, V = log ∫ h dμ")
+    tolerance: Real = key(
         1e-10, "a number between 1e-13 and 0.01", "relative accuracy of the separable expansion", ge=1e-13, le=1e-2
     )
 
@@ -134,7 +80,7 @@ class Attention(_Section):
 class Noise(_Section):
     """Diffusion."""
 
-    epsilon: Real = _key(
+    epsilon: Real = key(
         ..., "a number between 0 and 1e6", "diffusion ε of the PDE; √(2ε) dB for particles", "1/depth", ge=0, le=1e6
     )
 
@@ -142,135 +88,133 @@ class Noise(_Section):
 class Ffn(_Section):
     """The features σ of the trained drift W σ(x)."""
 
-    activation: Annotated[str, _one_of("identity", "tanh", "relu", "gelu")] = _key(
+    activation: Annotated[str, one_of("identity", "tanh", "relu", "gelu")] = key(
         "identity",
         "'identity', 'tanh', 'relu', 'gelu' or 'module:factory'",
         "activation of the features; a factory of yours returns a function of arrays",
     )
-    parameters: Parameters | None = _key(None, "a table", "keyword arguments of your activation's factory", only=(OWN,))
-    bias: Flag = _key(False, "true or false", "append the constant feature 1")
-    width: Integer = _key(
+    parameters: Parameters | None = key(None, "a table", "keyword arguments of your activation's factory", only=(OWN,))
+    bias: Flag = key(False, "true or false", "append the constant feature 1")
+    width: Integer = key(
         0, "an integer between 0 and 4096", "number of random features act(Ux + b); 0: act(x)", ge=0, le=4096
     )
-    seed: Integer = _key(0, "an integer ≥ 0", "seed of the random features", ge=0)
+    seed: Integer = key(0, "an integer ≥ 0", "seed of the random features", ge=0)
 
 
 class Initial(_Section):
     """The law of the tokens at depth 0."""
 
-    law: Literal["von_mises_fisher", "uniform", "mixture", "file"] = _key(
+    law: Literal["von_mises_fisher", "uniform", "mixture", "file"] = key(
         "von_mises_fisher", "'von_mises_fisher', 'uniform', 'mixture' or 'file'", "initial law"
     )
-    mean: Direction | None = _key(
+    mean: Direction | None = key(
         None, "d numbers, not all zero", "mean direction, normalised (default (e₁+e₂)/√2)", only=("von_mises_fisher",)
     )
-    kappa: Real = _key(
+    kappa: Real = key(
         3.0,
         "a number ≥ 0 that the mesh can carry, κ ≤ 1/h²",
         "concentration κ; of a file: of the bump about each point",
         only=("von_mises_fisher", "file"),
         ge=0,
     )
-    means: tuple[Direction, ...] | None = _key(
+    means: tuple[Direction, ...] | None = key(
         None, "a list of directions", "mean directions, normalised", only=("mixture",)
     )
-    kappas: Vector | None = _key(
+    kappas: Vector | None = key(
         None, "a number ≥ 0 that the mesh can carry for each of the means", "concentrations", only=("mixture",)
     )
-    weights: Shares | None = _key(
+    weights: Shares | None = key(
         None, "a number ≥ 0 for each of the means", "shares (default equal)", only=("mixture",)
     )
-    file: Path | None = _key(
+    file: Path | None = key(
         None,
         "path of a .npz or .csv file with points and a column 'density' or 'weight'",
         "nodal values on any mesh, or points with weights; relative to the case file",
         only=("file",),
     )
-    perturbation: Real = _key(
+    perturbation: Real = key(
         0.0, "a number from 0 up to 0.99", "relative size of a smooth random perturbation of the density", ge=0, le=0.99
     )
-    seed: Integer = _key(0, "an integer ≥ 0", "seed of the perturbation", ge=0)
+    seed: Integer = key(0, "an integer ≥ 0", "seed of the perturbation", ge=0)
 
 
 class Depth(_Section):
     """Depth grid and scheme. Depth is time; T/Δt is the number of layers."""
 
-    T: Real = _key(..., "a number above 0 (1e-9 to 1e9)", "depth of the network", "depth", ge=1e-9, le=1e9)
-    grid: Literal["graded", "uniform"] = _key("graded", "'graded' or 'uniform'", "kind of depth grid")
-    first_step: Real = _key(
-        0.05, "a number above 0", "step over the first and last `layer`", "depth", ("graded",), gt=0
-    )
-    layer: Real = _key(4.0, "a number ≥ 0", "depth of the finely resolved ends", "depth", ("graded",), ge=0)
-    growth: Real = _key(
+    T: Real = key(..., "a number above 0 (1e-9 to 1e9)", "depth of the network", "depth", ge=1e-9, le=1e9)
+    grid: Literal["graded", "uniform"] = key("graded", "'graded' or 'uniform'", "kind of depth grid")
+    first_step: Real = key(0.05, "a number above 0", "step over the first and last `layer`", "depth", ("graded",), gt=0)
+    layer: Real = key(4.0, "a number ≥ 0", "depth of the finely resolved ends", "depth", ("graded",), ge=0)
+    growth: Real = key(
         1.3, "a number between 1 and 10", "growth of steps towards the middle", only=("graded",), ge=1, le=10
     )
-    steps: Integer | None = _key(None, "an integer ≥ 1", "number of equal steps", only=("uniform",), ge=1)
-    scheme: Literal["mprk2", "euler"] = _key("mprk2", "'mprk2' or 'euler'", "depth step")
+    steps: Integer | None = key(None, "an integer ≥ 1", "number of equal steps", only=("uniform",), ge=1)
+    scheme: Literal["mprk2", "euler"] = key("mprk2", "'mprk2' or 'euler'", "depth step")
 
 
 class Objective(_Section):
     """What training minimises: loss(μ̄_T) + (λ_reg/2) ∫‖W‖² dt."""
 
-    loss: Annotated[str, _one_of("align", "bag_of_words")] = _key(
+    loss: Annotated[str, one_of("align", "bag_of_words")] = key(
         "align", "'align', 'bag_of_words' or 'module:factory'", "terminal loss"
     )
-    parameters: Parameters | None = _key(None, "a table", "keyword arguments of your loss's factory", only=(OWN,))
-    target: Direction | None = _key(
+    parameters: Parameters | None = key(None, "a table", "keyword arguments of your loss's factory", only=(OWN,))
+    target: Direction | None = key(
         None, "d numbers, not all zero", "direction, normalised (default e₂)", only=("align",)
     )
-    candidates: Integer = _key(
+    candidates: Integer = key(
         8, "an integer between 1 and 100000", "number K of candidate vectors c_k", only=_WORDS, ge=1, le=100_000
     )
-    kappa: Real = _key(
+    kappa: Real = key(
         5.0, "a number between 0 and 1e8", "concentration of their von Mises–Fisher law", only=_WORDS, ge=0, le=1e8
     )
-    mean: Direction | None = _key(None, "d numbers, not all zero", "its mean, normalised (default e₁)", only=_WORDS)
-    seed: Integer = _key(0, "an integer ≥ 0", "seed of the candidates", only=_WORDS, ge=0)
-    file: Path | None = _key(
+    mean: Direction | None = key(None, "d numbers, not all zero", "its mean, normalised (default e₁)", only=_WORDS)
+    seed: Integer = key(0, "an integer ≥ 0", "seed of the candidates", only=_WORDS, ge=0)
+    file: Path | None = key(
         None, "path of a .npz or .csv file of points", "candidates, instead of drawing them", only=_WORDS
     )
-    temperature: Real = _key(1.0, "a number between 0.01 and 1e6", "τ of the softmax", only=_WORDS, ge=0.01, le=1e6)
-    readout: Literal["token", "pooled"] = _key(
+    temperature: Real = key(1.0, "a number between 0.01 and 1e6", "τ of the softmax", only=_WORDS, ge=0.01, le=1e6)
+    readout: Literal["token", "pooled"] = key(
         "token", "'token' or 'pooled'", "softmax of every token, or of the mean token", only=_WORDS
     )
-    histogram: Shares | None = _key(
+    histogram: Shares | None = key(
         None, "K numbers ≥ 0, not all zero", "target shares q, normalised (default uniform)", only=_WORDS
     )
-    regularization: Real = _key(0.01, "a number ≥ 0", "λ_reg", ge=0)
+    regularization: Real = key(0.01, "a number ≥ 0", "λ_reg", ge=0)
 
 
 class Optimizer(_Section):
     """How the control is found."""
 
-    method: Literal["lbfgs", "sweep", "gradient", "none"] = _key(
+    method: Literal["lbfgs", "sweep", "gradient", "none"] = key(
         "lbfgs",
         "'lbfgs', 'sweep', 'gradient' or 'none'",
         "'lbfgs': quasi-Newton; 'sweep': forward-backward sweeps, the damped fixed point of W = −(1/λ_reg) Σρ∫∇φσᵀdμ "
         "(needs λ_reg > 0); 'gradient': descent; 'none' runs the start control as it is",
     )
-    start: str = _key(
+    start: str = key(
         "zero",
         "'zero', 'steer' or the path of a control.npz",
         "first control; steer: to the saddle at once, on to the target in time; a path is relative to the case file",
     )
-    max_iterations: Integer = _key(
+    max_iterations: Integer = key(
         200,
         "an integer ≥ 0",
         "iterations on each mesh; one costs an evaluation (forward and adjoint sweep), and another for every trial "
         "that does not lower J: 1 to 2 in all; with fixed steps exactly 1",
         ge=0,
     )
-    gradient_tolerance: Real = _key(
+    gradient_tolerance: Real = key(
         1e-3, "a number above 0", "L² gradient norm relative to W = 0 on the same mesh (floor 1e-10)", gt=0
     )
-    step: Annotated[Real, Field(gt=0)] | Literal["armijo"] = _key(
+    step: Annotated[Real, Field(gt=0)] | Literal["armijo"] = key(
         "armijo",
         "a number above 0 or 'armijo'",
         "α of fixed steps W ← W − αg, all on the finest mesh (one from W = 0 is P1's 1-GD); or steps such that J "
         "decreases sufficiently",
         only=("gradient",),
     )
-    relaxation: Real = _key(
+    relaxation: Real = key(
         0.5,
         "a number above 0 and up to 1",
         "first relaxation ω, adapted to the curvature from then on",
@@ -278,7 +222,7 @@ class Optimizer(_Section):
         gt=0,
         le=1,
     )
-    anderson: Integer = _key(
+    anderson: Integer = key(
         5,
         "an integer between 0 and 50",
         "memory of Anderson's acceleration; 0 switches it off",
@@ -291,20 +235,20 @@ class Optimizer(_Section):
 class Auxiliary(_Section):
     """Labels that tokens carry, and what attention makes of them (P2). For particles; the PDE has none yet."""
 
-    kernel: Literal["usa", "rope"] = _key(
+    kernel: Literal["usa", "rope"] = key(
         "usa",
         "'usa' or 'rope'",
         "'usa': labels do not matter; 'rope': attention compares R_ξx with R_ζy, rotations by ωξ in some planes",
     )
-    labels: Integer | None = _key(
+    labels: Integer | None = key(
         None, "an integer between 1 and 1e8", "number L of labels (default: one for each token)", ge=1, le=100_000_000
     )
-    law: Literal["grid", "random"] = _key("grid", "'grid' or 'random'", "labels ℓ/L, or uniform in [0, 1)")
-    seed: Integer = _key(0, "an integer ≥ 0", "seed of random labels", ge=0, le=2**63)
-    planes: tuple[tuple[Integer, Integer], ...] = _key(
+    law: Literal["grid", "random"] = key("grid", "'grid' or 'random'", "labels ℓ/L, or uniform in [0, 1)")
+    seed: Integer = key(0, "an integer ≥ 0", "seed of random labels", ge=0, le=2**63)
+    planes: tuple[tuple[Integer, Integer], ...] = key(
         ((1, 2),), "a list of pairs of different axes from 1 to d", "planes of rotation", only=("rope",)
     )
-    frequencies: Vector | None = _key(
+    frequencies: Vector | None = key(
         None, "a number for each of the planes", "ω (default 2π: a whole turn)", "rad", ("rope",)
     )
 
@@ -312,13 +256,13 @@ class Auxiliary(_Section):
 class Particles(_Section):
     """The N-token system, for `python -m solver.particles`; the PDE ignores it."""
 
-    n: Integer = _key(64, "an integer between 1 and 1e8", "number N of tokens", ge=1, le=100_000_000)
-    seeds: Integer = _key(1, "an integer ≥ 1", "number of systems, each with initial tokens and noise of its own", ge=1)
-    seed: Integer = _key(0, "an integer ≥ 0", "seed of the first system; the others follow", ge=0, le=2**62)
-    steps: Real = _key(
+    n: Integer = key(64, "an integer between 1 and 1e8", "number N of tokens", ge=1, le=100_000_000)
+    seeds: Integer = key(1, "an integer ≥ 1", "number of systems, each with initial tokens and noise of its own", ge=1)
+    seed: Integer = key(0, "an integer ≥ 0", "seed of the first system; the others follow", ge=0, le=2**62)
+    steps: Real = key(
         10.0, "a number above 0 and up to 1e6", "equal depth steps per unit of depth", "1/depth", gt=0, le=1e6
     )
-    attention: Literal["auto", "separable", "dense"] = _key(
+    attention: Literal["auto", "separable", "dense"] = key(
         "auto", "'auto', 'separable' or 'dense'", "through the expansion, O(N·rank), or all pairs; auto: the cheaper"
     )
 
@@ -326,18 +270,18 @@ class Particles(_Section):
 class Output(_Section):
     """What is written where."""
 
-    directory: Path | None = _key(None, "a path", "results folder; relative to the case file (default results/<case>)")
-    frames: Integer = _key(81, "an integer ≥ 2", "depths at which densities are saved", ge=2)
-    formats: tuple[Literal["vtx", "vtk"], ...] = _key(
+    directory: Path | None = key(None, "a path", "results folder; relative to the case file (default results/<case>)")
+    frames: Integer = key(81, "an integer ≥ 2", "depths at which densities are saved", ge=2)
+    formats: tuple[Literal["vtx", "vtk"], ...] = key(
         ("vtx", "vtk"), "a list of 'vtx' and 'vtk'", "density.bp (vtx), density.pvd (vtk)"
     )
-    figures: Flag = _key(True, "true or false", "draw figures/")
+    figures: Flag = key(True, "true or false", "draw figures/")
 
 
 class Case(_Section):
     """A resolved case."""
 
-    title: str = _key("", "text", "name of the case (default: the file's name)")
+    title: str = key("", "text", "name of the case (default: the file's name)")
     geometry: Geometry
     attention: Attention
     noise: Noise
@@ -349,7 +293,7 @@ class Case(_Section):
     auxiliary: Auxiliary = Auxiliary()
     particles: Particles = Particles()
     output: Output = Output()
-    petsc: dict[str, str | Flag | Integer | Real] = _key(
+    petsc: dict[str, str | Flag | Integer | Real] = key(
         {}, "text, a number or true/false", "options of the linear solver"
     )
 

@@ -1,0 +1,93 @@
+"""What keys of a case are made of: strict numbers, vectors that are checked, and fields that document themselves."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import AfterValidator, AllowInfNan, Field, Strict
+
+from solver.case.factories import is_factory
+
+__all__ = [
+    "Direction",
+    "Flag",
+    "Integer",
+    "Parameters",
+    "Real",
+    "Shares",
+    "Spectrum",
+    "SymmetricMatrix",
+    "Vector",
+    "key",
+    "one_of",
+]
+
+MAX_EIGENVALUE = 50.0
+
+Real = Annotated[float, Strict(), AllowInfNan(False)]
+Integer = Annotated[int, Strict()]
+Flag = Annotated[bool, Strict()]
+Vector = tuple[Real, ...]
+
+
+def key(default: Any, allowed: str, meaning: str, unit: str = "", only: tuple[str, ...] = (), **limits: Any) -> Any:
+    """A field with its documentation: what is allowed, what it means, in which unit.
+
+    `only` lists the values of its section's selector (`schema.SELECTORS`) with which the key means anything.
+    """
+    extra: dict[str, Any] = {"allowed": allowed, "unit": unit, "only": list(only)}
+    return Field(default, description=meaning, json_schema_extra=extra, **limits)
+
+
+def _spectrum(values: Vector) -> Vector:
+    for value in values:
+        if not 0 <= value <= MAX_EIGENVALUE:
+            raise ValueError(f"{value:g} is not allowed: eigenvalues between 0 and {MAX_EIGENVALUE:g}")
+    return values
+
+
+def _symmetric(rows: tuple[Vector, ...]) -> tuple[Vector, ...]:
+    if not rows:
+        return rows  # the check of lengths speaks
+    if any(len(row) != len(rows) for row in rows):
+        raise ValueError("not square: as many rows as columns")
+    matrix = np.array(rows)
+    if np.abs(matrix - matrix.T).max(initial=0.0) > 1e-12 * np.abs(matrix).max(initial=1.0):
+        raise ValueError("not symmetric: the matrix must equal its transpose")
+    eigenvalues = np.linalg.eigvalsh(matrix)
+    if eigenvalues.min() < -1e-12 * max(1.0, eigenvalues.max()) or eigenvalues.max() > MAX_EIGENVALUE:
+        shown = ", ".join(f"{value:.4g}" for value in eigenvalues)
+        raise ValueError(f"has eigenvalues {shown}: all must lie between 0 and {MAX_EIGENVALUE:g}")
+    return rows
+
+
+def _direction(vector: Vector) -> Vector:
+    if vector and math.hypot(*vector) == 0.0:
+        raise ValueError("is zero: a direction needs a vector other than zero")
+    return vector
+
+
+def _shares(weights: Vector) -> Vector:
+    if not weights or min(weights) < 0 or not 0 < sum(weights) < math.inf:
+        raise ValueError(f"{list(weights)} is not allowed: numbers ≥ 0, not all zero, with a finite sum")
+    return weights
+
+
+def one_of(*names: str) -> AfterValidator:
+    """Allows some names, and "module:factory"."""
+
+    def check(value: str) -> str:
+        if value in names or is_factory(value):
+            return value
+        raise ValueError(f"{value!r} is not allowed: {', '.join(map(repr, names))} or 'module:factory'")
+
+    return AfterValidator(check)
+
+
+Direction = Annotated[Vector, AfterValidator(_direction)]
+Shares = Annotated[Vector, AfterValidator(_shares)]
+Spectrum = Annotated[Vector, AfterValidator(_spectrum)]
+SymmetricMatrix = Annotated[tuple[Vector, ...], AfterValidator(_symmetric)]
+Parameters = dict[str, Any]
