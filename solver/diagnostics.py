@@ -11,7 +11,7 @@ import numpy as np
 from solver.attention.protocol import Attention
 from solver.parallel import allreduce
 from solver.space import Space
-from solver.theory.stationary import entropy
+from solver.theory.energy import entropy
 from solver.types import FloatArray
 
 __all__ = ["DepthDiagnostics", "adjoint_norm", "diagnose"]

@@ -15,13 +15,14 @@ from solver.parallel import allreduce
 from solver.space import Space
 from solver.types import FloatArray
 
-__all__ = ["ImplicitSolver", "LinearSolveError"]
+__all__ = ["ImplicitSolver", "LinearSolveError", "direct_solver", "edge_matrix", "set_edge_values"]
 
 _RTOL = 1e-14
 _MAX_ITERATIONS = 200
 _MASS_RESIDUAL = 1e-14
 _REFINEMENTS = 2
 _BACKWARD_ERROR = 1e-12
+_MUMPS_EXTRA_MEMORY = 300  # per cent above its estimate, which is too low for distributed matrices
 _PREFIX = "turnpike_"
 
 REASONS = {
@@ -36,6 +37,55 @@ REASONS = {
 
 class LinearSolveError(RuntimeError):
     """A depth step's linear system could not be solved, with the reason in words."""
+
+
+def edge_matrix(space: Space) -> Any:
+    """A PETSc matrix (nodes × nodes) with room for the diagonal and for every pair of neighbours. Collective."""
+    index_map = space.V.dofmap.index_map
+    numbers = index_map.local_to_global(np.arange(len(space.x), dtype=np.int32)).astype(PETSc.IntType)
+    i, j = numbers[space.edges.T] if len(space.edges) else (numbers[:0], numbers[:0])
+    diagonal = numbers[: space.owned]
+    A = PETSc.Mat().create(space.comm)
+    A.setSizes(((space.owned, space.nodes), (space.owned, space.nodes)))
+    A.setType("aij")
+    A.setPreallocationCOO(np.concatenate([i, j, i, j, diagonal]), np.concatenate([i, j, j, i, diagonal]))
+    return A
+
+
+def set_edge_values(
+    A: Any, first: FloatArray, second: FloatArray, upper: FloatArray, lower: FloatArray, diagonal: FloatArray
+) -> None:
+    """Fill an `edge_matrix`; entries at the same place are added up. Collective.
+
+    Args:
+        A: From `edge_matrix`.
+        first: For A_ii of every edge (i, j) this rank owns, (edges,).
+        second: For A_jj.
+        upper: For A_ij.
+        lower: For A_ji.
+        diagonal: For A_ii of every owned node, (owned nodes,).
+    """
+    A.setValuesCOO(np.concatenate([first, second, upper, lower, diagonal]))
+
+
+def direct_solver(A: Any, factorisation: str, mumps: bool = True) -> Any:
+    """A PETSc KSP that solves with A by ``lu`` or ``cholesky``. Collective.
+
+    Args:
+        A: PETSc matrix with its entries.
+        factorisation: `lu`, or `cholesky` for symmetric A.
+        mumps: Whether by MUMPS; PETSc's own factorisations are serial.
+    """
+    ksp = PETSc.KSP().create(A.comm)
+    ksp.setType("preonly")
+    ksp.setOperators(A)
+    pc = ksp.getPC()
+    pc.setType(factorisation)
+    if mumps:
+        pc.setFactorSolverType("mumps")
+        pc.setFactorSetUpSolverType()
+        pc.getFactorMatrix().setMumpsIcntl(14, _MUMPS_EXTRA_MEMORY)
+    return ksp
 
 
 class ImplicitSolver:
@@ -53,7 +103,7 @@ class ImplicitSolver:
     def __init__(self, space: Space, options: Mapping[str, Any]) -> None:
         self._space = space
         self._mass = space.mass[: space.owned]
-        self._A = self._create_matrix(space)
+        self._A = edge_matrix(space)
         self._x, self._b = self._A.createVecs()
         self._r, self._correction = self._b.duplicate(), self._b.duplicate()
         self._ksp = PETSc.KSP().create(space.comm)
@@ -100,22 +150,10 @@ class ImplicitSolver:
         self._space.update_ghosts(result)
         return result
 
-    def _create_matrix(self, space: Space) -> Any:
-        """Matrix with the pattern of the edges; values arrive as [L_ii, L_jj, L_ij, L_ji, m], summed by PETSc."""
-        index_map = space.V.dofmap.index_map
-        numbers = index_map.local_to_global(np.arange(len(space.x), dtype=np.int32)).astype(PETSc.IntType)
-        i, j = numbers[space.edges.T] if len(space.edges) else (numbers[:0], numbers[:0])
-        diagonal = numbers[: space.owned]
-        A = PETSc.Mat().create(space.comm)
-        A.setSizes(((space.owned, space.nodes), (space.owned, space.nodes)))
-        A.setType("aij")
-        A.setPreallocationCOO(np.concatenate([i, j, i, j, diagonal]), np.concatenate([i, j, j, i, diagonal]))
-        return A
-
     def _assemble(self, forward: FloatArray, backward: FloatArray, dt: float, transpose: bool) -> None:
         out, back = dt * forward, dt * backward
         upper, lower = (-out, -back) if transpose else (-back, -out)
-        self._A.setValuesCOO(np.concatenate([out, back, upper, lower, self._mass]))
+        set_edge_values(self._A, out, back, upper, lower, self._mass)
 
     def _solve_one(self, conservative: bool) -> None:
         self._ksp.solve(self._b, self._x)
@@ -147,12 +185,7 @@ class ImplicitSolver:
         """Direct solve of the current system."""
         krylov = int(self._ksp.getConvergedReason())
         if self._lu is None:
-            self._lu = PETSc.KSP().create(self._space.comm)
-            self._lu.setType("preonly")
-            self._lu.getPC().setType("lu")
-            if self._space.comm.size > 1:
-                self._lu.getPC().setFactorSolverType("mumps")
-            self._lu.setOperators(self._A)
+            self._lu = direct_solver(self._A, "lu", mumps=self._space.comm.size > 1)
         self.fallbacks += 1
         self._lu.solve(self._b, self._x)
         reason = int(self._lu.getConvergedReason())

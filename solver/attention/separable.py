@@ -36,6 +36,16 @@ class SeparableAttention:
         return len(self._signs)
 
     @property
+    def psi(self) -> FloatArray:
+        """ψ_r at the local nodes, (local nodes, rank)."""
+        return self._psi
+
+    @property
+    def signs(self) -> FloatArray:
+        """s_r = ±1, (rank,)."""
+        return self._signs
+
+    @property
     def has_energy(self) -> bool:
         """The flow descends the free energy: δV(x)/δμ(y) = h(x, y) is symmetric."""
         return True

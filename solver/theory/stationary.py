@@ -9,17 +9,20 @@ from mpi4py import MPI
 import numpy as np
 
 from solver.attention.protocol import Attention
+from solver.attention.separable import SeparableAttention
 from solver.parallel import allreduce
 from solver.space import Space
+from solver.theory.energy import free_energy
 from solver.types import FloatArray
 
-__all__ = ["Stationary", "entropy", "free_energy", "gibbs_density", "stationary_state"]
+__all__ = ["Stationary", "gibbs_density", "newton_state", "stationary_state"]
 
 _TOLERANCE = 1e-13
 _MAX_ITERATIONS = 20_000
 _CONVERGED = 1e-10
 _SMALL_RESIDUAL = 1e-12  # below it, growth is round-off
 _SMALLEST_RELAXATION = 1 / 64
+_MAX_NEWTON_ITERATIONS = 50
 
 
 @dataclass(frozen=True)
@@ -42,22 +45,6 @@ class Stationary:
     def converged(self) -> bool:
         """Whether the moments reproduce themselves to ten digits."""
         return self.residual <= _CONVERGED
-
-
-def entropy(space: Space, mu: FloatArray) -> FloatArray:
-    """∫ μ_ℓ log μ_ℓ for every label (0·log 0 = 0; round-off below zero counts as zero). Collective."""
-    positive = np.maximum(mu, 1e-320)
-    return space.integrate(np.where(mu > 0, mu * np.log(positive), 0.0))
-
-
-def free_energy(
-    space: Space, attention: Attention, label_weights: FloatArray, epsilon: float, mu: FloatArray
-) -> float | None:
-    """E(μ) = ε Σ ρ_ℓ ∫ μ_ℓ log μ_ℓ − ½ Σ ρ_ℓ ρ_m ∬ h dμ_ℓ dμ_m; None where there is none. Collective."""
-    if not attention.has_energy:
-        return None
-    interaction = attention.interaction_energy(attention.moments(mu))
-    return epsilon * float(label_weights @ entropy(space, mu)) - interaction
 
 
 def gibbs_density(space: Space, potential: FloatArray, epsilon: float) -> FloatArray:
@@ -107,4 +94,36 @@ def stationary_state(
         c = c + relaxation * change
         iterations += 1
     energy = free_energy(space, attention, label_weights, epsilon, mu)
+    return Stationary(mu, np.nan if energy is None else energy, iterations, residual)
+
+
+def newton_state(space: Space, attention: SeparableAttention, epsilon: float, moments: FloatArray) -> Stationary:
+    """The stationary state near these moments, a minimum of E or not, by Newton's method. Collective.
+
+    A state is a zero of F(c) = c − c[G(c)], G(c) ∝ e^{Ψsc/ε}, in as many unknowns as attention has moments; with C the
+    covariance of ψ under G(c), F′ = 1 − C s/ε. One label.
+
+    Args:
+        space: P1 space.
+        attention: Linear in the density.
+        epsilon: ε > 0.
+        moments: Start, (rank,).
+
+    Returns:
+        The state; `residual` tells whether it was reached (`Stationary.converged`).
+    """
+    c = np.array(moments)
+    owned = slice(0, space.owned)
+    psi, one = attention.psi[owned], np.ones(1)
+    residual, iterations = np.inf, 0
+    while residual > _TOLERANCE and iterations < _MAX_NEWTON_ITERATIONS:
+        mu = gibbs_density(space, attention.potential(c), epsilon)
+        weighted = (space.mass * mu[0])[owned, None] * psi
+        sums = allreduce(space.comm, np.vstack([weighted.T @ psi, weighted.sum(axis=0)]))
+        second, first = sums[:-1], sums[-1]
+        covariance = second - np.outer(first, first)
+        residual = float(np.linalg.norm(c - first)) / max(float(np.linalg.norm(first)), 1e-300)
+        c = c - np.linalg.solve(np.eye(len(c)) - covariance * attention.signs / epsilon, c - first)
+        iterations += 1
+    energy = free_energy(space, attention, one, epsilon, mu)
     return Stationary(mu, np.nan if energy is None else energy, iterations, residual)

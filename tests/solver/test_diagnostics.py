@@ -15,7 +15,7 @@ from solver.attention.separable import SeparableAttention
 from solver.diagnostics import adjoint_norm, diagnose
 from solver.initial import von_mises_fisher
 from solver.space import Space
-from solver.theory.stationary import free_energy
+from solver.theory.energy import free_energy
 
 MakeSpace = Callable[[str, float], Space]
 ONE = np.ones(1)

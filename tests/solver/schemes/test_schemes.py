@@ -252,7 +252,7 @@ def test_euler_energy_never_increases(manifold: str, epsilon: float, dt: float, 
     """Catches a drift on the wrong side of the splitting: with W = 0 the free energy falls at any Δt, ε = 0
     included.
     """
-    from solver.theory.stationary import free_energy
+    from solver.theory.energy import free_energy
 
     problem = shared_problems(manifold, epsilon)
     W = np.zeros(problem.control_shape[1:])

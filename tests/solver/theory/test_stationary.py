@@ -13,7 +13,8 @@ from solver.attention.expansion import expand
 from solver.attention.kernels import ExponentialKernel
 from solver.attention.separable import SeparableAttention
 from solver.space import Space
-from solver.theory.stationary import entropy, free_energy, gibbs_density, stationary_state
+from solver.theory.energy import entropy, free_energy
+from solver.theory.stationary import gibbs_density, stationary_state
 
 MakeSpace = Callable[[str, float], Space]
 ONE = np.ones(1)
