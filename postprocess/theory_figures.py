@@ -138,7 +138,8 @@ def barrier_figure(theory: dict[str, Any]) -> Figure:
     axes.axhline(0.0, color=GREEN, lw=0.8)
     axes.set_xlabel("arc length in moments, from the cluster at $e_1$ to that at $-e_1$")
     axes.set_ylabel(r"energy $\mathcal{E} - E_{\min}$")
-    axes.legend(loc="lower center")
+    axes.legend(loc="upper left", framealpha=0.9)
+    axes.margins(y=0.25)
     axes.set_title(
         f"{theory['case']}: $\\Delta_0 = {theory['barrier']['height']:.4f}$, $\\varepsilon = {theory['epsilon']:g}$",
         fontsize=9,

@@ -71,7 +71,7 @@ def sample_inequality(
         samples: Number of densities; they are the same for any number of ranks.
         seed: Of the random numbers.
     """
-    share = 1.0 - np.random.default_rng(seed).random(samples)
+    share = np.arange(1, samples + 1) / samples
     gaps, dissipated = np.empty(samples), np.empty(samples)
     progress = Progress(f"D ≥ c_PL Δ, {family} densities", samples)
     for first in range(0, samples, _BATCH):

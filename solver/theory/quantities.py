@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -71,13 +72,14 @@ def measure(problem: Problem, mode_count: int = 8) -> Measured:
             found.values["minimum_energy"] = energy
         return found
     _attempt(found, "start", _states)
+    _attempt(found, "cluster", _cluster)
     if not problem.attention.has_energy:
         found.reasons["energy"] = (
             "softmax attention descends no free energy: E_min, Δ, H, R_ρ, the barrier are undefined"
         )
         return found
+    found.values = {"minimum_energy": found.states["near"].state.energy, **found.values} if found.states else {}
     for name, part in (
-        ("minimum", _minimum),
         ("modes", lambda found: _modes(found, mode_count)),
         ("R_rho", _rayleigh),
         ("barrier", _barrier),
@@ -105,12 +107,28 @@ def _states(found: Measured) -> None:
     found.states["opposite"] = equilibrium_near(problem, -pole)
 
 
-def _minimum(found: Measured) -> None:
+def _cluster(found: Measured) -> None:
     near = _near(found)
-    found.values["minimum_energy"] = near.state.energy
     found.values["first_moment"] = float(near.mean @ near.pole)
     for k, axis in _across(found):
         found.values[f"thermal_variance_{k}"] = near.thermal_variance(axis)
+    width, h = math.sqrt(found.values["thermal_variance_2"]), found.problem.space.h
+    expected = math.sqrt(_expected_variance(found))
+    if min(width, expected) < h:
+        LOG.warning(
+            "the cluster is %.2g rad wide (ε → 0: %.2g) and the mesh's edges measure %.2g: refine to trust the rates",
+            width, expected, h,
+        )  # fmt: skip
+
+
+def _expected_variance(found: Measured) -> float:
+    """The small-ε thermal variance; that of a uniform law where the cluster is not held."""
+    first, case = float(found.eigenvalues[0]), found.problem.case
+    if first <= 0.0 or case.attention.kernel != "exponential":
+        return 1.0
+    return (
+        case.noise.epsilon / first if case.attention.normalized else closed.thermal_variance(first, case.noise.epsilon)
+    )
 
 
 def _near(found: Measured) -> Equilibrium:
@@ -149,12 +167,18 @@ def _rayleigh(found: Measured) -> None:
 def _barrier(found: Measured) -> None:
     near = _near(found)
     found.barrier = find_barrier(near, found.states["opposite"], found.axes[:, 1])
-    found.values["barrier"] = found.barrier.lowest.height
+    found.values["barrier"] = 0.0 if _turns_freely(found) else found.barrier.lowest.height
     found.values |= {f"barrier_{name}": path.height for name, path in found.barrier.paths.items()}
     if "split" in found.barrier.paths:
         saddle = found.barrier.paths["split"].saddle
         for k, axis in _across(found):
             found.values[f"antipodal_rate_{k}"] = _turning_rate(found, saddle, k, axis)
+
+
+def _turns_freely(found: Measured) -> bool:
+    """Whether λ₁ = λ₂: the cluster meets no barrier on its way from e₁ to −e₁."""
+    first, second = found.eigenvalues[:2]
+    return bool(first - second <= 1e-12 * first)
 
 
 def _turning_rate(found: Measured, saddle: Equilibrium, k: int, axis: FloatArray) -> float:
@@ -177,18 +201,21 @@ def _uniform(found: Measured) -> None:
 def closed_form_values(found: Measured) -> dict[str, float]:
     """The closed forms of what `measure` names: small-ε limits, but for the uniform law, whose are exact."""
     case, problem = found.problem.case, found.problem
-    if case.attention.kernel != "exponential" or case.attention.normalized:
+    if case.attention.kernel != "exponential":
         return {}
     first, d = float(found.eigenvalues[0]), case.dimension
     others = [float(value) for value in found.eigenvalues[1:]]
+    if case.attention.normalized:
+        variance = _expected_variance(found)
+        return {"first_moment": 1.0, **{f"thermal_variance_{k}": variance for k in range(2, d + 1)}}
     values = {
         "minimum_energy": closed.minimum_energy(first),
-        "first_moment": 1.0,
         "barrier_rotate": closed.rotating_barrier(first, others[0]),
         "barrier_split": closed.splitting_barrier(first),
     }
     values["barrier"] = min(values["barrier_rotate"], values["barrier_split"])
     if first > 0.0:
+        values["first_moment"] = 1.0
         values |= {f"thermal_variance_{k}": closed.thermal_variance(first, problem.epsilon) for k in range(2, d + 1)}
         values["token_rate"] = closed.token_rate(first)
         values |= {f"cluster_rate_{k + 1}": closed.cluster_rate(first, other) for k, other in enumerate(others)}

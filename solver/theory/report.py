@@ -139,8 +139,8 @@ def content(
         "stationary": {name: _state(state) for name, state in measured.states.items()},
         "modes": [_mode(mode) for mode in measured.modes],
         "barrier": None if best is None or measured.barrier is None else {
-            "height": best.height,
-            "path": best.name,
+            "height": measured.values["barrier"],
+            "path": best.name if measured.values["barrier"] > 0.0 else "rotate",
             "paths": {
                 name: {
                     "height": path.height,

@@ -27,9 +27,10 @@ __all__ = ["Mode", "SpectrumError", "slow_modes"]
 
 _TOLERANCE = 1e-11
 _FLOOR = 1e-6
+_UNDECIDED = 0.1  # distance of the weight from one half
 _NEGLIGIBLE = 1e-32
 _STIFF = 1.0
-_ACCEPTED = 1e-5  # largest residual of a mode
+_ACCEPTED = 1e-3  # largest residual of a mode; the problem is symmetric, so its rate is off by the square
 
 
 class SpectrumError(RuntimeError):
@@ -56,7 +57,9 @@ class Mode:
 
     @property
     def place(self) -> str:
-        """Where the mode lives: ``cluster`` or ``hilltop``."""
+        """Where the mode lives: ``cluster``, ``hilltop`` or, if on both sides, ``both``."""
+        if abs(self.weight - 0.5) < _UNDECIDED:
+            return "both"
         return "cluster" if self.weight > 0.5 else "hilltop"
 
 
