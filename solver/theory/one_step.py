@@ -9,16 +9,18 @@ positive in ⟨·,·⟩_{H⁻¹}, so that log ‖φ_t‖²_{H⁻¹} is convex in
 g_loss: ‖φ_t‖_{H⁻¹} ≥ ‖g_loss‖_{H⁻¹} e^{−(T−t)R_ρ}. W is linear in φ, and μ_t = ρ + α μ¹_t + O(α²) with
 Δ = ½ α² ⟨μ¹_t, H μ¹_t⟩ + O(α³).
 
-In truth the untrained flow has not quite arrived at ρ: Δ_t(α) = Δ_t(0) + Δ₁ α + Δ₂ α² + …. The gap is taken as it is, and
-the window keeps to depths where Δ_t(0) is small. Δ₂(t) is read from the polynomial in α through α = 0 and all α, and
+In truth the untrained flow has not quite arrived at ρ: Δ_t(α) = Δ_t(0) + Δ₁ α + Δ₂ α² + …. The gap is taken as it is,
+and the window keeps to depths where Δ_t(0) and Δ₁ are small. Δ₂(t) is read from the polynomial in α through α = 0 and
+all α, and
 
     Ω = min Δ₂(t) e^{2(T−t)R_ρ},    C_R = max |Δ_t(α) − Δ_t(0) − α² Δ₂(t)|/α³,
 
 over the window, C_R also over all α: as Δ_t(0) ≥ 0 the bound with them follows.
 
-**Window.** Depths of one stretch where (1) the smallest α has Δ_t(α) ≥ 10 Δ_t(0), above round-off, from there to T; (2)
-steps are at most four times the last one (longer ones distort rates); (3) the local exponent, the slope of log Δ₂
-between neighbouring depths, is within 5 % of its median over what passes (1) and (2): near T faster modes may show.
+**Window.** Depths of one stretch where (1) at the smallest α, from there to T, Δ_t(α) ≥ 10 Δ_t(0), Δ_t(α) is above
+round-off, and |Δ₁| α ≤ Δ₂ α²/10; (2) steps are at most four times the last one (longer ones distort rates); (3) the
+local exponent, the slope of log Δ₂ between neighbouring depths, is within 5 % of its median over what passes (1) and
+(2): near T faster modes may show.
 """
 
 from __future__ import annotations
@@ -41,11 +43,11 @@ from solver.types import FloatArray, Json
 if TYPE_CHECKING:
     from solver.problem import Problem
 
-__all__ = ["OneStep", "Window", "default_alphas", "one_step"]
+__all__ = ["OneStep", "Window", "default_alphas", "one_step", "read_off"]
 
 DISPLACEMENT = 0.1  # rad: α ∫‖g_t‖ dt at the largest default α, a bound on how far tokens are carried for |σ| ≤ 1
 HALVINGS = 3  # default α: 1, ½, ¼, ⅛ of the largest
-UNTRAINED_SHARE = 0.1  # Δ_t(0) may be this much of Δ_t(α)
+UNTRAINED_SHARE = 0.1  # Δ_t(0) may be this much of Δ_t(α), and Δ₁α of Δ₂α²
 EXPONENT_SPREAD = 0.05
 ROUND_OFF = 1e-14  # of Δ where it is computed from μ/ρ ..
 ROUND_OFF_OF_ENERGY = 1e-12  # .. and, relative to |E|, where it is a difference of energies
@@ -68,8 +70,9 @@ class Window:
         C_R: Largest |Δ_t(α) − Δ_t(0) − α²Δ₂|/α³.
         linear: Largest |Δ₁|/(α Δ₂) at the smallest α: how far the untrained flow is still from ρ.
         bound_true: Whether Δ ≥ Ω α² e^{−2(T−t)R_ρ} − C_R α³ on the whole window, (alphas,).
-        alpha_everywhere: The bound is positive on the whole window for α below this.
-        alpha_somewhere: The bound is positive at the end of the window for α below this.
+        alpha_everywhere: The bound is positive on the whole window for α below this. (C_R was measured at the α that
+            were tried: beyond the largest of them this extrapolates.)
+        alpha_somewhere: The same at the end of the window.
     """
 
     start: float
@@ -170,9 +173,22 @@ def one_step(problem: Problem, equilibrium: Equilibrium, alphas: Sequence[float]
     before, round_off = _gaps(problem, equilibrium, untrained.densities)
     sweeps = (problem.forward(-alpha * gradient).densities for alpha in chosen)
     gap = np.array([_gaps(problem, equilibrium, densities)[0] for densities in sweeps])
-    linear, quadratic = _coefficients(chosen, gap - before)
     norm = float(np.sqrt(problem.squared_norm(gradient)))
-    step = OneStep(problem.t, chosen, norm, rayleigh, before, gap, linear, quadratic, round_off, None, None)
+    return read_off(problem.t, chosen, before, gap, rayleigh, norm, round_off)
+
+
+def read_off(
+    t: FloatArray,
+    alphas: FloatArray,
+    untrained: FloatArray,
+    gap: FloatArray,
+    rayleigh: float,
+    gradient_norm: float,
+    round_off: float,
+) -> OneStep:
+    """The expansion in α and the window, from gaps that were computed; the arguments are attributes of `OneStep`."""
+    linear, quadratic = _coefficients(alphas, gap - untrained)
+    step = OneStep(t, alphas, gradient_norm, rayleigh, untrained, gap, linear, quadratic, round_off, None, None)
     window, reason = _window(step)
     return replace(step, window=window, reason=reason)
 
@@ -184,7 +200,8 @@ def _gaps(problem: Problem, equilibrium: Equilibrium, densities: list[FloatArray
     if lowest > UNDERFLOW:
         with np.errstate(over="ignore"):  # of η⁴, in a branch that is not taken where η is large
             eta = np.concatenate(densities) / rho - 1.0
-            return energy_gap(problem.space, equilibrium.attention, problem.epsilon, rho, eta), ROUND_OFF
+            gap: FloatArray = energy_gap(problem.space, equilibrium.attention, problem.epsilon, rho, eta)
+        return gap, ROUND_OFF
     energies = [
         free_energy(problem.space, equilibrium.attention, problem.label_weights, problem.epsilon, mu)
         for mu in densities
@@ -205,7 +222,8 @@ def _window(step: OneStep) -> tuple[Window | None, str | None]:
     """The window and what is measured on it, or why there is none."""
     t, gap, quadratic = step.t, step.gap, step.quadratic
     dt = np.diff(t)
-    above = (gap[-1] * UNTRAINED_SHARE >= step.untrained) & (gap[-1] > step.round_off) & (quadratic > 0.0)
+    arrived = np.abs(step.linear) <= UNTRAINED_SHARE * quadratic * step.alphas[-1]
+    above = (gap[-1] * UNTRAINED_SHARE >= step.untrained) & (gap[-1] > step.round_off) & arrived & (quadratic > 0.0)
     fine = np.append(dt, dt[-1]) <= COARSEST_FITTED_STEP * dt[-1]
     first = _run_start(above & fine)
     if len(t) - first < _FEWEST:
