@@ -207,7 +207,8 @@ def _gaps(problem: Problem, equilibrium: Equilibrium, densities: list[FloatArray
         for mu in densities
     ]
     energy = equilibrium.state.energy
-    return np.array(energies, dtype=np.float64) - energy, ROUND_OFF_OF_ENERGY * abs(energy)
+    difference: FloatArray = np.array(energies, dtype=np.float64) - energy
+    return difference, ROUND_OFF_OF_ENERGY * abs(energy)
 
 
 def _coefficients(alphas: FloatArray, change: FloatArray) -> tuple[FloatArray, FloatArray]:
