@@ -15,7 +15,8 @@ all α, and
 
     Ω = min Δ₂(t) e^{2(T−t)R_ρ},    C_R = max |Δ_t(α) − Δ_t(0) − α² Δ₂(t)|/α³,
 
-over the window, C_R also over all α: as Δ_t(0) ≥ 0 the bound with them follows.
+over the window, C_R also over all α. As Δ_t(0) ≥ 0 the bound with these constants is true there by construction; what
+is measured is their size, and from which depth on the bound says more than Δ ≥ 0.
 
 **Window.** Depths of one stretch where (1) at the smallest α, from there to T, Δ_t(α) ≥ 10 Δ_t(0), Δ_t(α) is above
 round-off, and |Δ₁| α ≤ Δ₂ α²/10; (2) steps are at most four times the last one (longer ones distort rates); (3) the
@@ -69,9 +70,10 @@ class Window:
         Omega_end: Δ₂ e^{2(T−t)R_ρ} at the end of the window, its largest value if the exponent is below 2R_ρ.
         C_R: Largest |Δ_t(α) − Δ_t(0) − α²Δ₂|/α³.
         linear: Largest |Δ₁|/(α Δ₂) at the smallest α: how far the untrained flow is still from ρ.
-        bound_true: Whether Δ ≥ Ω α² e^{−2(T−t)R_ρ} − C_R α³ on the whole window, (alphas,).
-        alpha_everywhere: The bound is positive on the whole window for α below this. (C_R was measured at the α that
-            were tried: beyond the largest of them this extrapolates.)
+        Omegas: Smallest Δ_t(α)/α² e^{2(T−t)R_ρ} over the window for every α, (alphas,): what tends to Ω.
+        positive_from: Depth in the window from which on the bound is positive for every α, (alphas,); None if nowhere.
+        alpha_everywhere: The bound is positive on the whole window for α below this; None if C_R = 0. (C_R was
+            measured at the α that were tried: beyond the largest of them this extrapolates.)
         alpha_somewhere: The same at the end of the window.
     """
 
@@ -84,9 +86,10 @@ class Window:
     Omega_end: float
     C_R: float
     linear: float
-    bound_true: list[bool]
-    alpha_everywhere: float
-    alpha_somewhere: float
+    Omegas: list[float]
+    positive_from: list[float | None]
+    alpha_everywhere: float | None
+    alpha_somewhere: float | None
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def default_alphas(problem: Problem, gradient: FloatArray) -> FloatArray:
     size = float(problem.dt @ np.sqrt((gradient**2).sum(axis=(1, 2))))
     if size == 0.0:
         raise TheoryError("the gradient at W = 0 is zero: a step of gradient descent changes nothing")
-    return DISPLACEMENT / size * 0.5 ** np.arange(HALVINGS + 1)
+    return np.array([DISPLACEMENT / size * 0.5**k for k in range(HALVINGS + 1)])
 
 
 def one_step(problem: Problem, equilibrium: Equilibrium, alphas: Sequence[float] | None = None) -> OneStep:
@@ -207,8 +210,7 @@ def _gaps(problem: Problem, equilibrium: Equilibrium, densities: list[FloatArray
         for mu in densities
     ]
     energy = equilibrium.state.energy
-    difference: FloatArray = np.array(energies, dtype=np.float64) - energy
-    return difference, ROUND_OFF_OF_ENERGY * abs(energy)
+    return np.array(energies, dtype=np.float64) - energy, ROUND_OFF_OF_ENERGY * abs(energy)
 
 
 def _coefficients(alphas: FloatArray, change: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -262,7 +264,7 @@ def _measure(step: OneStep, inside: NDArray[np.intp]) -> Window:
     powers = np.polyfit(np.log(alphas), np.log(gap), 1)[0]
     Omega = quadratic / decay
     C_R = float((remainder / alphas[:, None] ** 3).max())
-    bound = Omega.min() * alphas[:, None] ** 2 * decay - C_R * alphas[:, None] ** 3
+    positive = Omega.min() * decay > C_R * alphas[:, None]
     return Window(
         start=float(t[0]),
         end=float(t[-1]),
@@ -273,7 +275,8 @@ def _measure(step: OneStep, inside: NDArray[np.intp]) -> Window:
         Omega_end=float(Omega[-1]),
         C_R=C_R,
         linear=float((np.abs(step.linear[inside]) / (alphas[-1] * quadratic)).max()),
-        bound_true=[bool(row.all()) for row in gap >= bound],
-        alpha_everywhere=float(Omega.min() * decay[0] / C_R),
-        alpha_somewhere=float(Omega.min() * decay[-1] / C_R),
+        Omegas=[float(value) for value in (gap / (alphas[:, None] ** 2 * decay)).min(axis=1)],
+        positive_from=[float(t[row.argmax()]) if row.any() else None for row in positive],
+        alpha_everywhere=float(Omega.min() * decay[0] / C_R) if C_R > 0.0 else None,
+        alpha_somewhere=float(Omega.min() * decay[-1] / C_R) if C_R > 0.0 else None,
     )
