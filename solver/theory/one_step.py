@@ -30,14 +30,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mpi4py import MPI
-
 import numpy as np
 from numpy.typing import NDArray
 
-from solver.parallel import allreduce
 from solver.phases import COARSEST_FITTED_STEP, weighted_median
-from solver.theory.energy import energy_gap, free_energy
+from solver.theory.energy import energy_gap
 from solver.theory.equilibrium import Equilibrium, TheoryError, rayleigh_quotient
 from solver.types import FloatArray, Json
 
@@ -50,9 +47,7 @@ DISPLACEMENT = 0.1  # rad: α ∫‖g_t‖ dt at the largest default α, a bound
 HALVINGS = 3  # default α: 1, ½, ¼, ⅛ of the largest
 UNTRAINED_SHARE = 0.1  # Δ_t(0) may be this much of Δ_t(α), and Δ₁α of Δ₂α²
 EXPONENT_SPREAD = 0.05
-ROUND_OFF = 1e-14  # of Δ where it is computed from μ/ρ ..
-ROUND_OFF_OF_ENERGY = 1e-12  # .. and, relative to |E|, where it is a difference of energies
-UNDERFLOW = 1e-290  # ρ below this: μ/ρ is not computed
+ROUND_OFF = 1e-14  # of Δ, computed from log(μ/ρ)
 _FEWEST = 5  # depths in a window
 
 
@@ -173,11 +168,11 @@ def one_step(problem: Problem, equilibrium: Equilibrium, alphas: Sequence[float]
         raise ValueError("at least three different step sizes α > 0 are needed")
     untrained = problem.forward(None)
     rayleigh = rayleigh_quotient(equilibrium, problem.first_variation(untrained.densities[-1])[0])
-    before, round_off = _gaps(problem, equilibrium, untrained.densities)
+    before = _gaps(problem, equilibrium, untrained.densities)
     sweeps = (problem.forward(-alpha * gradient).densities for alpha in chosen)
-    gap = np.array([_gaps(problem, equilibrium, densities)[0] for densities in sweeps])
+    gap = np.array([_gaps(problem, equilibrium, densities) for densities in sweeps])
     norm = float(np.sqrt(problem.squared_norm(gradient)))
-    return read_off(problem.t, chosen, before, gap, rayleigh, norm, round_off)
+    return read_off(problem.t, chosen, before, gap, rayleigh, norm, ROUND_OFF)
 
 
 def read_off(
@@ -196,21 +191,11 @@ def read_off(
     return replace(step, window=window, reason=reason)
 
 
-def _gaps(problem: Problem, equilibrium: Equilibrium, densities: list[FloatArray]) -> tuple[FloatArray, float]:
-    """Δ along one sweep, (steps + 1,), and its round-off. Collective."""
-    rho = equilibrium.state.mu[0]
-    lowest = float(allreduce(problem.comm, rho.min(initial=np.inf), MPI.MIN))
-    if lowest > UNDERFLOW:
-        with np.errstate(over="ignore"):  # of η⁴, in a branch that is not taken where η is large
-            eta = np.concatenate(densities) / rho - 1.0
-            gap: FloatArray = energy_gap(problem.space, equilibrium.attention, problem.epsilon, rho, eta)
-        return gap, ROUND_OFF
-    energies = [
-        free_energy(problem.space, equilibrium.attention, problem.label_weights, problem.epsilon, mu)
-        for mu in densities
-    ]
-    energy = equilibrium.state.energy
-    return np.array(energies, dtype=np.float64) - energy, ROUND_OFF_OF_ENERGY * abs(energy)
+def _gaps(problem: Problem, equilibrium: Equilibrium, densities: list[FloatArray]) -> FloatArray:
+    """Δ along one sweep, (steps + 1,). Collective."""
+    log_rho = equilibrium.flow.log_density
+    g = np.log(np.maximum(np.concatenate(densities), 1e-320)) - log_rho
+    return energy_gap(problem.space, equilibrium.attention, problem.epsilon, log_rho, g)
 
 
 def _coefficients(alphas: FloatArray, change: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,11 @@ from solver.case.schema import Case
 from solver.log import LOG, start_log
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from matplotlib.figure import Figure
+
+    from postprocess.load import Run
     from solver.theory.inequality import PLSamples
     from solver.theory.quantities import Measured
     from solver.types import Json
@@ -54,6 +59,18 @@ def _parser() -> RankParser:
     parser.add_argument("--modes", metavar="N", type=_count, default=8, help="slow modes to compute (default: 8)")
     parser.add_argument("--samples", metavar="N", type=_count, default=1000,
                         help="random densities on which D ≥ c_PL Δ is tested (default: 1000)")  # fmt: skip
+    parser.add_argument(
+        "--run",
+        dest="runs",
+        metavar="RUN",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="also test the dissipation inequality and the turnpike bound on these results folders",
+    )
+    parser.add_argument("--one-step", action="store_true", help="also one step of gradient descent and its lower bound")
+    parser.add_argument("--alpha", metavar="A", type=_positive, nargs="+",
+                        help="its step sizes, at least three (default: from the size of the gradient)")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="print the table and warnings only")
     return parser
 
@@ -62,6 +79,16 @@ def _count(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= 100_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number between 1 and 100000")
     return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number > 0")
+    return value
 
 
 def _run(comm: MPI.Comm, case: Case, directory: Path, options: argparse.Namespace) -> int:
@@ -74,6 +101,7 @@ def _run(comm: MPI.Comm, case: Case, directory: Path, options: argparse.Namespac
     from solver.sweeps import SweepError
     from solver.theory.quantities import measure
     from solver.theory.report import content, extrapolated, rows, table
+    from solver.theory.trained import read_runs
 
     def claim() -> None:
         try:
@@ -82,6 +110,7 @@ def _run(comm: MPI.Comm, case: Case, directory: Path, options: argparse.Namespac
             raise CaseError([f"output.directory: {str(directory)!r} cannot be written: {error.strerror}"]) from None
 
     on_root(comm, claim)
+    runs = on_root(comm, lambda: read_runs(case, options.runs))
     try:
         measured = measure(Problem(case, comm), options.modes)
         finer = None if options.no_refine else _finer(case)
@@ -89,12 +118,13 @@ def _run(comm: MPI.Comm, case: Case, directory: Path, options: argparse.Namespac
         found = rows(measured, extrapolated(measured, fine) if fine is not None else {})
         samples = _sample(measured, options.samples)
         result = content(measured, found, fine, samples, _ratios(measured))
+        words = _verdicts(samples, result) + _trained(comm, measured, runs, options, directory, result)
         on_root(comm, lambda: write_json(directory / "theory.json", result))
         drawn = _draw(comm, measured, directory)
     except (SweepError, LinearSolveError, OSError) as error:
         return fail(comm, error, FAILED)
     if comm.rank == 0:
-        print("\n".join([table(measured, found), *_verdicts(samples, result), *drawn]))
+        print("\n".join([table(measured, found), *words, *drawn]))
         print(f"wrote {directory / 'theory.json'}")
     return DONE
 
@@ -137,6 +167,66 @@ def _ratios(measured: Measured) -> dict[str, Json]:
             continue
         found[place] = {"two_a": 2.0 * mode.rate, "sizes": list(_SIZES), "ratios": [float(ratio) for ratio in ratios]}
     return found
+
+
+def _trained(
+    comm: MPI.Comm, measured: Measured, runs: list[Run], options: argparse.Namespace, directory: Path, result: Json
+) -> list[str]:
+    """Bounds along trained runs and one step of gradient descent: into `result`, as pictures, as text. Collective."""
+    from solver.parallel import on_root
+    from solver.results import finite
+    from solver.theory.equilibrium import TheoryError
+    from solver.theory.one_step import one_step
+    from solver.theory.trained import bounds_along, bounds_text, one_step_text, step_columns
+
+    lines: list[str] = []
+    figures: list[tuple[str, Callable[[], Figure]]] = []
+    result["run"], result["one_step"] = None, None
+    if runs:
+        try:
+            bounds = bounds_along(measured, runs)
+            result["run"] = finite(bounds.content())
+            lines += bounds_text(bounds)
+            figures.append(("bound", lambda: _run_figures().bound_figure(runs, bounds.turnpike)))
+        except ValueError as error:
+            result["reasons"]["run"] = str(error)
+            lines.append(f"undefined (run): {error}")
+    if options.one_step:
+        try:
+            if "near" not in measured.states or not measured.problem.attention.has_energy:
+                raise TheoryError("1-GD needs a stationary state and an energy")
+            step = one_step(measured.problem, measured.states["near"], options.alpha)
+            result["one_step"] = finite(step_columns(step))
+            lines += one_step_text(step)
+            figures.append(("one_step", lambda: _run_figures().one_step_figure(step)))
+        except (TheoryError, ValueError) as error:
+            result["reasons"]["one_step"] = str(error)
+            lines.append(f"undefined (one_step): {error}")
+    return lines + on_root(comm, lambda: _save(figures, directory / "theory"))
+
+
+def _run_figures() -> ModuleType:
+    import postprocess.theory_run_figures
+
+    return postprocess.theory_run_figures
+
+
+def _save(figures: list[tuple[str, Callable[[], Figure]]], folder: Path) -> list[str]:
+    """Draw; a picture that cannot be drawn loses nothing."""
+    drawn = []
+    for name, make in figures:
+        try:
+            import matplotlib as mpl
+
+            from postprocess.figures import STYLE
+
+            folder.mkdir(exist_ok=True)
+            with mpl.rc_context(STYLE):
+                make().savefig(folder / f"{name}.png")
+            drawn.append(f"drew {folder / f'{name}.png'}")
+        except Exception as error:
+            LOG.warning("%s.png could not be drawn: %s", name, error)
+    return drawn
 
 
 def _verdicts(samples: list[PLSamples], result: Json) -> list[str]:
