@@ -71,14 +71,17 @@ def measure(problem: Problem, mode_count: int = 8) -> Measured:
         if energy is not None:
             found.values["minimum_energy"] = energy
         return found
-    _attempt(found, "start", _states)
+    _attempt(found, "start", _start)
+    _attempt(found, "clusters", _clusters)
     _attempt(found, "cluster", _cluster)
     if not problem.attention.has_energy:
         found.reasons["energy"] = (
             "softmax attention descends no free energy: E_min, Δ, H, R_ρ, the barrier are undefined"
         )
         return found
-    found.values = {"minimum_energy": found.states["near"].state.energy, **found.values} if found.states else {}
+    found.values = (
+        {"minimum_energy": found.states["near"].state.energy, **found.values} if "near" in found.states else {}
+    )
     for name, part in (
         ("modes", lambda found: _modes(found, mode_count)),
         ("R_rho", _rayleigh),
@@ -97,14 +100,17 @@ def _attempt(found: Measured, name: str, part: Callable[[Measured], None]) -> No
         found.reasons[name] = str(error)
 
 
-def _states(found: Measured) -> None:
+def _start(found: Measured) -> None:
     problem, pole = found.problem, found.axes[:, 0]
-    start = equilibrium_from(problem, problem.initial)
-    if float(start.mean @ pole) < -1e-9:
-        found.axes[:, 0] = pole = -pole
-    found.states["start"] = start
-    found.states["near"] = equilibrium_near(problem, pole)
-    found.states["opposite"] = equilibrium_near(problem, -pole)
+    found.states["start"] = equilibrium_from(problem, problem.initial)
+    if float(found.states["start"].mean @ pole) < -1e-9:
+        found.axes[:, 0] = -pole
+
+
+def _clusters(found: Measured) -> None:
+    pole = found.axes[:, 0]
+    found.states["near"] = equilibrium_near(found.problem, pole)
+    found.states["opposite"] = equilibrium_near(found.problem, -pole)
 
 
 def _cluster(found: Measured) -> None:
