@@ -17,6 +17,7 @@ from petsc4py import PETSc
 from slepc4py import SLEPc
 
 import numpy as np
+from scipy.linalg import lu_factor, lu_solve
 
 from solver.linear import direct_solver
 from solver.parallel import allreduce
@@ -74,13 +75,19 @@ class _Inverse:
 
     def solve(self, b: FloatArray) -> FloatArray:
         """A⁻¹ b for b (owned nodes,) or (owned nodes, k). Collective."""
-        columns = b[:, None] if b.ndim == 1 else b
-        result = np.empty_like(columns)
-        for k, column in enumerate(columns.T):
-            self._b.array[:] = column
+        if b.ndim == 1:
+            self._b.array[:] = b
             self.apply(None, self._b, self._x)
-            result[:, k] = self._x.array_r
-        return result.reshape(b.shape)
+            return np.array(self._x.array_r)
+        if b.shape[1] == 0:
+            return b
+        size = (self.matrix.getSizes()[0], (None, b.shape[1]))
+        B, X = (PETSc.Mat().createDense(size, array=np.asfortranarray(b), comm=self.matrix.comm) for _ in range(2))
+        self._ksp.matSolve(B, X)
+        result = np.array(X.getDenseArray())
+        B.destroy()
+        X.destroy()
+        return result
 
     def multiply(self, x: FloatArray) -> FloatArray:
         """A x for x (owned nodes,). Collective."""
@@ -107,7 +114,7 @@ class _ShiftedInverse:
         self.flow, self.shift = flow, shift
         self._R = _Inverse(flow.conductance_matrix(flow.epsilon, shift + flow.epsilon * walls))
         self._D_phi = self._diagonal(flow.phi)
-        self._inner = np.diag(flow.signs) - flow.dot(flow.phi, self._D_phi)
+        self._inner = lu_factor(np.diag(flow.signs) - flow.dot(flow.phi, self._D_phi)) if len(flow.signs) else None
 
     def _diagonal(self, x: FloatArray) -> FloatArray:
         """D x."""
@@ -117,8 +124,8 @@ class _ShiftedInverse:
     def apply(self, u: FloatArray) -> FloatArray:
         """The map itself. Collective."""
         y = self._diagonal(self.flow.project(u))
-        if len(self._inner):
-            y = y + self._D_phi @ np.linalg.solve(self._inner, self.flow.dot(self._D_phi, u))
+        if self._inner is not None:
+            y = y + self._D_phi @ lu_solve(self._inner, self.flow.dot(self._D_phi, u))
         return self.flow.project(y)
 
     def mult(self, _: Any, x: Any, y: Any) -> None:
