@@ -103,7 +103,7 @@ def one_step_figure(step: OneStep) -> Figure:
         )
     quadratic = np.where(step.quadratic > 0.0, step.quadratic, np.nan)
     axes.semilogy(remaining, quadratic, color="black", lw=0.9, label=r"$\Delta_2$ ($\alpha\to 0$)")
-    top = float(np.nanmax(quadratic))
+    top = float((step.gap / step.alphas[:, None] ** 2)[:, -1].max())
     span, bottom = float(remaining[0]), 1e-8 * top
     if step.window is not None:
         window = step.window

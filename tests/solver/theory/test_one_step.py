@@ -23,7 +23,7 @@ ALPHAS = np.array([0.08, 0.04, 0.02])
 
 @serial
 def test_exponent_power_and_bound(make_problem: MakeProblem) -> None:
-    """Catches R_ρ without its 2, a control of the wrong sign or size, gaps lost in round-off, Ω at the wrong end."""
+    """Catches R_ρ without its 2, a control of the wrong size, gaps lost in round-off, Ω at the wrong end."""
     problem = make_problem(
         "circle", {**AT_REST, "geometry.h": 0.05, "depth.T": 5.0, "depth.first_step": 0.05, "depth.layer": 4.0}
     )
@@ -36,6 +36,7 @@ def test_exponent_power_and_bound(make_problem: MakeProblem) -> None:
     assert 0.985 * 2 * slowest < window.exponent < 2 * found.rayleigh
     assert window.exponent == pytest.approx(2 * found.rayleigh, rel=0.025)
     assert window.powers == pytest.approx((2.0, 2.0), abs=0.01)
+    assert found.untrained[-1] < 1e-18  # a difference of energies is 1e-15 at best
     assert window.end == 5.0
     assert window.start < 3.0
     assert window.Omegas == pytest.approx([window.Omega] * 4, rel=0.01)
@@ -51,14 +52,28 @@ def test_exponent_power_and_bound(make_problem: MakeProblem) -> None:
 
 
 def test_ranks_agree(make_problem: MakeProblem) -> None:
-    """Catches a sum over one rank only, and a deadlock: gaps near ρ are positive, tiny, and the same on every rank."""
-    problem = make_problem("circle", {**AT_REST, "depth.T": 3.0})
+    """Catches a sum over one rank only, a deadlock, a step uphill: towards the target this gap grows."""
+    problem = make_problem("circle", {**AT_REST, "initial.mean": [1.0, 0.1], "depth.T": 3.0})
     found = one_step(problem, equilibrium_near(problem, EAST), [0.02, 0.08, 0.04])
     assert found.alphas.tolist() == [0.08, 0.04, 0.02]
-    assert (found.gap[:, -1] > 0).all()
-    assert found.gap[:, -1] / found.alphas**2 == pytest.approx(found.quadratic[-1], rel=0.02)
+    assert found.linear[-1] > 0.0
+    assert found.gap[:, -1] == pytest.approx(
+        found.untrained[-1] + found.alphas * found.linear[-1] + found.alphas**2 * found.quadratic[-1], rel=0.01
+    )
     root = problem.comm.bcast(found.gap, root=0)
     assert np.array_equal(root, found.gap)
+
+
+@serial
+def test_gap_where_the_density_underflows(make_problem: MakeProblem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches μ/ρ computed where ρ = 0, or a difference of energies from another minimum: both ways must agree."""
+    problem = make_problem("circle", {**AT_REST, "depth.T": 1.0})
+    equilibrium = equilibrium_near(problem, EAST)
+    accurate = one_step(problem, equilibrium, ALPHAS)
+    monkeypatch.setattr("solver.theory.one_step.UNDERFLOW", 1.0)
+    plain = one_step(problem, equilibrium, ALPHAS)
+    assert plain.round_off > 1e-13 > accurate.round_off
+    assert np.abs(plain.gap - accurate.gap).max() <= plain.round_off
 
 
 def _synthetic(
@@ -75,7 +90,7 @@ def _synthetic(
 
 @serial
 def test_constants_of_a_known_expansion() -> None:
-    """Catches Δ₁ mixed into Δ₂, C_R per α² or α⁴, Ω not the minimum, and limits for α elsewhere than where the bound is zero."""
+    """Catches Δ₁ mixed into Δ₂, C_R per α² or α⁴, Ω not the minimum, limits of α that are no zeros of the bound."""
     found = _synthetic(cubic=1e-3)
     window = found.window
     assert window is not None
