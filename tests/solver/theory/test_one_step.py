@@ -65,15 +65,15 @@ def test_ranks_agree(make_problem: MakeProblem) -> None:
 
 
 @serial
-def test_gap_where_the_density_underflows(make_problem: MakeProblem, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches μ/ρ computed where ρ = 0, or a difference of energies from another minimum: both ways must agree."""
-    problem = make_problem("circle", {**AT_REST, "depth.T": 1.0})
+def test_gap_is_a_difference_of_energies(make_problem: MakeProblem) -> None:
+    """Catches Δ from another minimum, or spoilt where ρ underflows (ε = 0.002): against E(μ_T) − E(ρ) to round-off."""
+    problem = make_problem("circle", {**AT_REST, "depth.T": 1.0, "noise.epsilon": 0.002, "geometry.h": 0.02})
     equilibrium = equilibrium_near(problem, EAST)
-    accurate = one_step(problem, equilibrium, ALPHAS)
-    monkeypatch.setattr("solver.theory.one_step.UNDERFLOW", 1.0)
-    plain = one_step(problem, equilibrium, ALPHAS)
-    assert plain.round_off > 1e-13 > accurate.round_off
-    assert np.abs(plain.gap - accurate.gap).max() <= plain.round_off
+    found = one_step(problem, equilibrium, ALPHAS)
+    _, gradient = problem.gradient(None)
+    final = problem.forward(-found.alphas[0] * gradient).energy[-1]
+    assert found.gap[0, -1] == pytest.approx(final - equilibrium.state.energy, abs=1e-12)
+    assert found.gap[0, -1] > 1e-9
 
 
 def _synthetic(
