@@ -122,7 +122,7 @@ def _on_sphere(
 
 def barrier_figure(theory: dict[str, Any]) -> Figure:
     """The energy above the cluster's along both paths of least energy, with their saddles and closed forms."""
-    figure = Figure(figsize=(6.0, 3.2), layout="constrained")
+    figure = Figure(figsize=(6.0, 3.4), layout="constrained")
     axes = figure.subplots()
     quantities = theory["quantities"]
     minimum = quantities["minimum_energy"]["value"]
@@ -138,8 +138,7 @@ def barrier_figure(theory: dict[str, Any]) -> Figure:
     axes.axhline(0.0, color=GREEN, lw=0.8)
     axes.set_xlabel("arc length in moments, from the cluster at $e_1$ to that at $-e_1$")
     axes.set_ylabel(r"energy $\mathcal{E} - E_{\min}$")
-    axes.legend(loc="upper left", framealpha=0.9)
-    axes.margins(y=0.25)
+    figure.legend(loc="outside lower center", ncols=2)
     axes.set_title(
         f"{theory['case']}: $\\Delta_0 = {theory['barrier']['height']:.4f}$, $\\varepsilon = {theory['epsilon']:g}$",
         fontsize=9,
