@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 from mpi4py import MPI
 
 import numpy as np
-from system.studies import EIGENVALUES, circle_h, extrapolated, make_case, reference
+from system.studies import EIGENVALUES, make_case, reference
 
 from solver.problem import Problem
 from solver.theory.equilibrium import Equilibrium, equilibrium_near, rayleigh_quotient
