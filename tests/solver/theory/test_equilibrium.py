@@ -21,6 +21,7 @@ from solver.theory.equilibrium import (
     equilibrium_near,
     rayleigh_quotient,
 )
+from solver.theory.spectrum import slow_modes
 from solver.theory.stationary import gibbs_density, newton_state, stationary_state
 from solver.types import FloatArray
 
@@ -91,6 +92,18 @@ def test_quotient_is_a_rayleigh_quotient(manifold: str, make_equilibrium: MakeEq
     # uᵀSu = 1, uᵀQ⁻¹u = Σ c²/a for S-orthonormal modes
     expected = 1.0 / (0.36 / modes[0].rate + 0.64 / modes[2].rate)
     assert rayleigh_quotient(state, mixed / state.flow.q) == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("frozen", [False, True])
+def test_modes_of_the_cluster_are_found_behind_many_of_the_hilltop(frozen: bool, make_case: MakeCase) -> None:
+    """Catches an empty list where more modes of the hilltop are slower than there is room for (here more than nine)."""
+    case = make_case("circle", {"noise.epsilon": 0.1, "attention.eigenvalues": [2.0, 0.2], "geometry.h": 0.03})
+    state = equilibrium_near(Problem(case, MPI.COMM_SELF), np.eye(2)[0])
+    flow = state.frozen_flow if frozen else state.flow
+    expected = next(mode for mode in slow_modes(flow, 60, 0.3, state.pole) if mode.place == "cluster")
+    found = state.cluster_modes(1, frozen=frozen)
+    assert [mode.rate for mode in found] == pytest.approx([expected.rate], rel=1e-7)
 
 
 @pytest.mark.serial

@@ -121,8 +121,9 @@ def test_modes_do_not_depend_on_ranks(make_case: MakeCase) -> None:
     """Catches a pin, a start or a wall on every rank instead of one: rates and shares against one process."""
     found = []
     for comm in (MPI.COMM_WORLD, MPI.COMM_SELF):
-        state = equilibrium_near(Problem(make_case("circle", {"noise.epsilon": 0.02}), comm), np.eye(2)[0])
-        modes = [*state.slow_modes(4), *state.cluster_modes(1), *state.cluster_modes(1, frozen=True)]
+        overrides = {"noise.epsilon": 0.02, "attention.tolerance": 1e-6}  # few terms: fewer solves
+        state = equilibrium_near(Problem(make_case("circle", overrides), comm), np.eye(2)[0])
+        modes = slow_modes(state.flow, 2, 0.05, state.pole, core=True)
         found.append(np.array([[mode.rate, mode.weight] for mode in modes]))
     np.testing.assert_allclose(found[0][:, 0], found[1][:, 0], rtol=1e-8)
     np.testing.assert_allclose(found[0][:, 1], found[1][:, 1], rtol=0, atol=1e-8)
