@@ -49,6 +49,7 @@ _OWN_FILES = {
 }
 
 
+_COMPANIONS = {"theory.json", "theory"}  # of solver.theory, which may share the folder; a run leaves them alone
 _SERIES = {"density", "particles"}  # folders of one VTK file per depth, named by the series
 
 
@@ -77,8 +78,12 @@ def _refuse_to_overwrite(directory: Path, overwrite: bool) -> None:
     if directory.exists() and not directory.is_dir():
         raise CaseError([f"output.directory: {directory} is a file; name a folder"])
     found = {entry.name for entry in directory.iterdir()} if directory.exists() else set()
-    unfinished = PARTIAL_LOG in found and found <= {PARTIAL_LOG, *_OWN_FILES}  # a run that died while writing
-    found.discard(PARTIAL_LOG)
+    unfinished = PARTIAL_LOG in found and found <= {
+        PARTIAL_LOG,
+        *_OWN_FILES,
+        *_COMPANIONS,
+    }  # a run that died while writing
+    found -= {PARTIAL_LOG, *_COMPANIONS}
     if found and not overwrite:
         raise CaseError(
             [f"output.directory: {directory} is not empty; use another (-o DIR) or replace its results (--overwrite)"]

@@ -2,6 +2,8 @@
 # The suite on 1 and 3 ranks, and its `ranks` subset on 2 and 8. Usage: test.sh MARK-EXPRESSION
 set -euo pipefail
 marks=$1
+# Ranks and test processes share the cores: one BLAS thread each (pytest loads NumPy before solver/__init__.py can say so).
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 echo "== tests on 1 rank"
 "$PY" -m pytest -q -m "$marks" -n logical --maxprocesses 4 --dist loadfile

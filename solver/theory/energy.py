@@ -1,7 +1,7 @@
 """The free energy, the gap above a stationary state, and its dissipation.
 
 E(μ) = ε Σ ρ_ℓ ∫ μ_ℓ log μ_ℓ − ½ Σ ρ_ℓ ρ_m ∬ h dμ_ℓ dμ_m. Near a stationary density ρ both E(μ) − E(ρ) and the
-dissipation are differences of nearly equal numbers; here they are computed from η = μ/ρ − 1, to full relative accuracy.
+dissipation are differences of nearly equal numbers; from g = log(μ/ρ) they are computed to full relative accuracy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from solver.parallel import allreduce
 from solver.space import Space
 from solver.types import FloatArray
 
-__all__ = ["dissipation", "energy_gap", "entropy", "free_energy"]
+__all__ = ["dissipation", "energy_gap", "entropy", "free_energy", "slope"]
 
 
 def entropy(space: Space, mu: FloatArray) -> FloatArray:
@@ -35,58 +35,79 @@ def free_energy(
 
 
 def energy_gap(
-    space: Space, attention: SeparableAttention, epsilon: float, rho: FloatArray, eta: FloatArray
+    space: Space, attention: SeparableAttention, epsilon: float, log_rho: FloatArray, g: FloatArray
 ) -> FloatArray:
-    """Δ = E(ρ(1 + η)) − E(ρ) for a stationary ρ. Collective.
+    """Δ = E(ρe^g) − E(ρ) for a stationary ρ. Collective.
 
-    Since ε log ρ − V[ρ] is constant, Δ = ε ∫ ρ [(1 + η) log(1 + η) − η] − ½ ∬ h δ δ with δ = ρη, ∫δ = 0.
+    Since ε log ρ − V[ρ] is constant, Δ = ε ∫ ρ [g e^g − e^g + 1] − ½ ∬ h δ δ with δ = ρ(e^g − 1), ∫δ = 0.
 
     Args:
         space: P1 space.
         attention: With an energy.
         epsilon: ε.
-        rho: ρ, (local nodes,).
-        eta: η > −1, (samples, local nodes), with ∫ρη = 0.
+        log_rho: log ρ, (local nodes,).
+        g: log(μ/ρ), (samples, local nodes), with ∫ρe^g = 1.
 
     Returns:
         (samples,).
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        convex = np.where(eta > -1.0, (1.0 + eta) * np.log1p(eta), 0.0) - eta
-    small = np.abs(eta) < 1e-4  # the difference above cancels there
-    convex = np.where(small, eta**2 * (0.5 - eta * (1 / 6 - eta / 12)), convex)
-    moments = _moments(space, attention, rho * eta)
-    return epsilon * space.integrate(rho * convex) - 0.5 * (moments**2 @ attention.signs)
+    mu = np.exp(log_rho + g)
+    delta = _difference(log_rho, g)
+    small = np.abs(g) < 1e-3  # the difference cancels there
+    near = np.where(small, g, 0.0)
+    series = np.exp(log_rho) * near**2 * (0.5 + near * (1 / 3 + near * (1 / 8 + near * (1 / 30 + near / 144))))
+    moments = _moments(space, attention, delta)
+    return epsilon * space.integrate(np.where(small, series, mu * g - delta)) - 0.5 * (moments**2 @ attention.signs)
 
 
 def dissipation(
-    space: Space, attention: SeparableAttention, epsilon: float, log_rho: FloatArray, eta: FloatArray
+    space: Space, attention: SeparableAttention, epsilon: float, log_rho: FloatArray, g: FloatArray
 ) -> FloatArray:
-    """D = −dE/dt of the scheme at ρ(1 + η), for a stationary ρ. Collective.
+    """D = −dE/dt of the scheme at ρe^g, for a stationary ρ. Collective.
 
-    D = Σ_edges F_ij y_ij with y_ij = δE/δμ_i − δE/δμ_j = ε [log(1 + η_i) − log(1 + η_j)] + V[ρη]_j − V[ρη]_i and, with
-    d_ij = V_j − V_i at ρ(1 + η), F_ij = w_ij β(d_ij) μ_j (e^{y_ij/ε} − 1): the continuum's ∫ |∇δE/δμ|² dμ.
+    D = Σ_edges F_ij y_ij with y_ij = δE/δμ_i − δE/δμ_j = ε (g_i − g_j) + V[δ]_j − V[δ]_i, δ = ρ(e^g − 1), and, with
+    d_ij = V_j − V_i at ρe^g, F_ij = w_ij β(d_ij) μ_j (e^{y_ij/ε} − 1): the continuum's ∫ |∇δE/δμ|² dμ.
 
     Args:
         space: P1 space.
         attention: With an energy.
         epsilon: ε.
         log_rho: log ρ, (local nodes,), ghosts valid.
-        eta: η > −1, (samples, local nodes), ghosts valid.
+        g: log(μ/ρ), (samples, local nodes), ghosts valid.
 
     Returns:
         (samples,).
     """
     i, j = space.edges.T
-    rho = np.exp(log_rho)
-    moments = _moments(space, attention, rho * eta)
-    change = (moments * attention.signs) @ attention.psi.T  # V[ρη], (samples, local nodes)
-    logarithm = np.log1p(eta)
-    y = epsilon * (logarithm[:, i] - logarithm[:, j]) + change[:, j] - change[:, i]
+    change = (_moments(space, attention, _difference(log_rho, g)) * attention.signs) @ attention.psi.T  # V[δ]
+    y = epsilon * (g[:, i] - g[:, j]) + change[:, j] - change[:, i]
     d = epsilon * (log_rho[j] - log_rho[i]) + change[:, j] - change[:, i]
-    _, back = bernoulli(d, epsilon)
-    flux = space.w * back * (rho[j] * (1.0 + eta[:, j])) * np.expm1(y / epsilon)
-    return allreduce(space.comm, (flux * y).sum(axis=1))
+    forward, back = bernoulli(d, epsilon)
+    # F = w [β(−d) μ_i − β(d) μ_j]: the smaller of the two terms times expm1 of the quotient's logarithm, y/ε ≥ 0.
+    uphill = y < 0.0
+    node = np.where(uphill, i, j)
+    smaller = np.where(uphill, forward, back) * np.exp(log_rho[node] + np.take_along_axis(g, node, axis=1))
+    flux = space.w * smaller * np.expm1(np.minimum(np.abs(y) / epsilon, 700.0))
+    return allreduce(space.comm, (flux * np.abs(y)).sum(axis=1))
+
+
+def _difference(log_rho: FloatArray, g: FloatArray) -> FloatArray:
+    """ρ(e^g − 1), whatever the size of g and ρ."""
+    large = np.abs(g) > 1.0
+    exact = np.exp(log_rho) * np.expm1(np.where(large, 0.0, g))
+    return np.where(large, np.exp(log_rho + g) - np.exp(log_rho), exact)
+
+
+def slope(space: Space, attention: SeparableAttention, epsilon: float, mu: FloatArray) -> float:
+    """‖∇δE/δμ‖_{L²(μ)} = D^{1/2} at any density (local nodes,), ghosts valid: zero at stationary states. Collective."""
+    i, j = space.edges.T
+    log_mu = np.log(np.maximum(mu, 1e-320))
+    V = attention.node_potential(_moments(space, attention, mu[None])[0])
+    d = V[j] - V[i]
+    y = epsilon * (log_mu[i] - log_mu[j]) + d
+    forward, back = bernoulli(d, epsilon)
+    flux = space.w * (forward * mu[i] - back * mu[j])
+    return float(np.sqrt(max(float(allreduce(space.comm, float(flux @ y))), 0.0)))
 
 
 def _moments(space: Space, attention: SeparableAttention, density: FloatArray) -> FloatArray:

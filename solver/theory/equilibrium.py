@@ -128,6 +128,10 @@ def equilibrium_from(problem: Problem, start: FloatArray, pole: FloatArray | Non
         TheoryError: None was found.
     """
     state = stationary_state(problem.space, problem.attention, problem.label_weights, problem.epsilon, start)
+    if not state.converged and problem.attention.has_energy:  # a cluster that turns almost freely creeps
+        attention = problem.attention
+        assert isinstance(attention, SeparableAttention)
+        state = newton_state(problem.space, attention, problem.epsilon, attention.moments(state.mu))
     if not state.converged:
         raise TheoryError(
             f"no stationary state was found in {state.iterations} iterations (residual {state.residual:.1e})"

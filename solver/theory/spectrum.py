@@ -2,7 +2,8 @@
 
 In u = √(mρ) f the eigenproblem is S u = a Q⁻¹ u. With a shift σ > 0, θ = 1/(a + σ) and R = εS + σ it is
 A u = θ S u, A = (Q + σ S⁻¹)⁻¹, and by Woodbury A = D + D Φ (s − Φᵀ D Φ)⁻¹ Φᵀ D with D = (1 − σ R⁻¹)/ε: one sparse solve
-and a low-rank correction. S is singular in the direction of mass only; pinning f at one node makes it definite.
+and a low-rank correction. S is singular in the direction of mass, and nearly so where mass would have to cross a
+barrier; adding 1e-6 σ/ε to its diagonal makes it definite and moves no rate by more than that share of σ.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from petsc4py import PETSc
 from slepc4py import SLEPc
 
 import numpy as np
+from scipy.linalg import lu_factor, lu_solve
 
 from solver.linear import direct_solver
 from solver.parallel import allreduce
@@ -25,9 +27,11 @@ from solver.types import FloatArray
 __all__ = ["Mode", "SpectrumError", "slow_modes"]
 
 _TOLERANCE = 1e-11
+_FLOOR = 1e-6
+_UNDECIDED = 0.1  # distance of the weight from one half
 _NEGLIGIBLE = 1e-32
-_STIFF = 1e6
-_ACCEPTED = 1e-8  # largest residual of a mode, relative to its rate
+_STIFF = 1.0
+_ACCEPTED = 1e-3  # largest residual of a mode; the problem is symmetric, so its rate is off by the square
 
 
 class SpectrumError(RuntimeError):
@@ -43,7 +47,7 @@ class Mode:
         u: √(mρ) f, S-normalised, (owned nodes,).
         z: Its density δμ √(m/ρ) = S u, (owned nodes,).
         weight: Share of Σ z² on the side of the cluster, ⟨x, pole⟩ > 0.
-        residual: ‖Q S u − a u‖ / (a ‖u‖).
+        residual: ‖S⁻¹ A u − θ u‖_S / |θ|, with A and θ as above.
     """
 
     rate: float
@@ -54,7 +58,9 @@ class Mode:
 
     @property
     def place(self) -> str:
-        """Where the mode lives: ``cluster`` or ``hilltop``."""
+        """Where the mode lives: ``cluster``, ``hilltop`` or, if on both sides, ``both``."""
+        if abs(self.weight - 0.5) < _UNDECIDED:
+            return "both"
         return "cluster" if self.weight > 0.5 else "hilltop"
 
 
@@ -69,13 +75,25 @@ class _Inverse:
 
     def solve(self, b: FloatArray) -> FloatArray:
         """A⁻¹ b for b (owned nodes,) or (owned nodes, k). Collective."""
-        columns = b[:, None] if b.ndim == 1 else b
-        result = np.empty_like(columns)
-        for k, column in enumerate(columns.T):
-            self._b.array[:] = column
+        if b.ndim == 1:
+            self._b.array[:] = b
             self.apply(None, self._b, self._x)
-            result[:, k] = self._x.array_r
-        return result.reshape(b.shape)
+            return np.array(self._x.array_r)
+        if b.shape[1] == 0:
+            return b
+        size = (self.matrix.getSizes()[0], (None, b.shape[1]))
+        B, X = (PETSc.Mat().createDense(size, array=np.asfortranarray(b), comm=self.matrix.comm) for _ in range(2))
+        self._ksp.matSolve(B, X)
+        result = np.array(X.getDenseArray())
+        B.destroy()
+        X.destroy()
+        return result
+
+    def multiply(self, x: FloatArray) -> FloatArray:
+        """A x for x (owned nodes,). Collective."""
+        self._b.array[:] = x
+        self.matrix.mult(self._b, self._x)
+        return np.array(self._x.array_r)
 
     def apply(self, _: Any, b: Any, x: Any) -> None:
         """x = A⁻¹ b for PETSc vectors. Collective."""
@@ -93,22 +111,22 @@ class _ShiftedInverse:
     """u ↦ (Q + σ S⁻¹)⁻¹ u, as a PETSc shell matrix's context."""
 
     def __init__(self, flow: Linearization, shift: float, walls: FloatArray) -> None:
-        self._flow, self._shift = flow, shift
+        self.flow, self.shift = flow, shift
         self._R = _Inverse(flow.conductance_matrix(flow.epsilon, shift + flow.epsilon * walls))
         self._D_phi = self._diagonal(flow.phi)
-        self._inner = np.diag(flow.signs) - flow.dot(flow.phi, self._D_phi)
+        self._inner = lu_factor(np.diag(flow.signs) - flow.dot(flow.phi, self._D_phi)) if len(flow.signs) else None
 
     def _diagonal(self, x: FloatArray) -> FloatArray:
         """D x."""
-        result: FloatArray = (x - self._shift * self._R.solve(x)) / self._flow.epsilon
+        result: FloatArray = (x - self.shift * self._R.solve(x)) / self.flow.epsilon
         return result
 
     def apply(self, u: FloatArray) -> FloatArray:
         """The map itself. Collective."""
-        y = self._diagonal(self._flow.project(u))
-        if len(self._inner):
-            y = y + self._D_phi @ np.linalg.solve(self._inner, self._flow.dot(self._D_phi, u))
-        return self._flow.project(y)
+        y = self._diagonal(self.flow.project(u))
+        if self._inner is not None:
+            y = y + self._D_phi @ lu_solve(self._inner, self.flow.dot(self._D_phi, u))
+        return self.flow.project(y)
 
     def mult(self, _: Any, x: Any, y: Any) -> None:
         """What PETSc calls."""
@@ -137,8 +155,10 @@ def slow_modes(
     """
     space = flow.space
     count = min(count, space.nodes - 2)
-    walls = _walls(flow) if core else np.zeros(space.owned)
-    S = _Inverse(flow.conductance_matrix(1.0, walls + _pin(flow)))
+    walls = np.full(space.owned, _FLOOR * shift / flow.epsilon)
+    if core:
+        walls += _walls(flow)
+    S = _Inverse(flow.conductance_matrix(1.0, walls))
     inverse = _ShiftedInverse(flow, shift, walls)
     A = PETSc.Mat().createPython(S.matrix.getSizes(), inverse, comm=space.comm)
     A.setOption(PETSc.Mat.Option.SYMMETRIC, True)
@@ -159,7 +179,7 @@ def slow_modes(
         eps.solve()
         if eps.getConverged() < count:
             raise SpectrumError(f"only {eps.getConverged()} of {count} modes of the linearised flow were found")
-        found = [_mode(flow, eps, k, shift, walls, np.asarray(pole)) for k in range(count)]
+        found = [_mode(S, inverse, *_pair(eps, k, start), np.asarray(pole)) for k in range(count)]
     finally:
         eps.destroy()
         A.destroy()
@@ -171,17 +191,6 @@ def slow_modes(
     return sorted(found, key=lambda mode: mode.rate)
 
 
-def _pin(flow: Linearization) -> FloatArray:
-    """One at the node with the largest q, zero elsewhere, (owned nodes,). Collective."""
-    comm, local = flow.space.comm, float(flow.q.max(initial=-1.0))
-    highest = float(allreduce(comm, local, MPI.MAX))
-    holder = float(allreduce(comm, float(comm.rank if local == highest else comm.size), MPI.MIN))
-    pin = np.zeros(flow.space.owned)
-    if comm.rank == holder:
-        pin[flow.q.argmax()] = 1.0
-    return pin
-
-
 def _walls(flow: Linearization) -> FloatArray:
     """A stiff penalty on f where ρ is negligible, zero elsewhere, (owned nodes,). Collective."""
     space = flow.space
@@ -191,15 +200,19 @@ def _walls(flow: Linearization) -> FloatArray:
     return np.where(log_density < highest + np.log(_NEGLIGIBLE), _STIFF * stiffest, 0.0)
 
 
-def _mode(flow: Linearization, eps: Any, k: int, shift: float, walls: FloatArray, pole: FloatArray) -> Mode:
-    vector = eps.getOperators()[1].createVecRight()
+def _pair(eps: Any, k: int, vector: Any) -> tuple[float, FloatArray]:
+    """θ and u of SLEPc's k-th eigenpair; `vector` is overwritten."""
     theta = float(np.real(eps.getEigenpair(k, vector)))
-    u = flow.project(np.array(vector.array_r))
-    vector.destroy()
-    rate = 1.0 / theta - shift
-    z = flow.diffuse(u) + walls * u
-    difference = flow.apply_variation(z) - rate * u
-    residual = float(np.sqrt(flow.dot(difference, difference) / flow.dot(u, u))) / max(abs(rate), shift)
+    return theta, np.array(vector.array_r)
+
+
+def _mode(S: _Inverse, inverse: _ShiftedInverse, theta: float, u: FloatArray, pole: FloatArray) -> Mode:
+    """The mode of one eigenpair of A u = θ S u."""
+    flow = inverse.flow
+    u = flow.project(u)
+    difference = S.solve(inverse.apply(u)) - theta * u
+    residual = np.sqrt(float(flow.dot(difference, S.multiply(difference)) / flow.dot(u, S.multiply(u))))
+    z = S.multiply(u)
     near = flow.space.x[: flow.space.owned] @ pole > 0.0
     weight = float(flow.dot(z[near], z[near]) / flow.dot(z, z))
-    return Mode(rate, u, z, weight, residual)
+    return Mode(1.0 / theta - inverse.shift, u, z, weight, float(residual) / abs(theta))
