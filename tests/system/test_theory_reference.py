@@ -91,6 +91,5 @@ def test_closed_forms_are_the_limits_on_the_sphere() -> None:
     eigenvalues = (1.0, 0.65, 0.15)
     found = small_noise("sphere", eigenvalues, (0.04, 0.02, 0.01), (0.08, 0.06, 0.04))
     errors = found / small_noise_limits(eigenvalues) - 1
-    print(errors, errors[:-1] / errors[1:], extrapolated(errors[1], errors[2], power=1))
     assert np.abs(extrapolated(errors[1], errors[2], power=1)).max() < 0.01
     assert (errors[:-1] / errors[1:] > 1.5).all()
