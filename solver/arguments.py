@@ -12,9 +12,10 @@ from mpi4py import MPI
 from solver import __version__
 from solver.case.load import CaseError, load_case, parse_override
 from solver.case.schema import Case
+from solver.case.sweep import Member, is_sweep, load_members
 from solver.parallel import abort_on_exception, check_launcher, on_root
 
-__all__ = ["BAD_INPUT", "DONE", "FAILED", "RankParser", "fail", "read_case", "start"]
+__all__ = ["BAD_INPUT", "DONE", "FAILED", "RankParser", "fail", "read_case", "read_members", "start"]
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 
@@ -64,18 +65,38 @@ def read_case(comm: MPI.Comm, path: str, overrides: Sequence[str]) -> Case:
         CaseError: On every rank.
     """
 
-    def read() -> Case:
-        pairs, errors = [], []
-        for text in overrides:
-            try:
-                pairs.append(parse_override(text))
-            except CaseError as error:
-                errors += error.lines
-        if errors:
-            raise CaseError(errors)
-        return load_case(path, dict(pairs))
+    return on_root(comm, lambda: load_case(path, _pairs(overrides)))
+
+
+def read_members(comm: MPI.Comm, path: str, overrides: Sequence[str]) -> tuple[list[Member], bool] | None:
+    """The members of a sweep and whether they start from each other; None for a case without ``[sweep]``. Collective.
+
+    Raises:
+        CaseError: On every rank.
+    """
+
+    def read() -> tuple[list[Member], bool] | None:
+        pairs = _pairs(overrides)
+        return load_members(path, pairs) if is_sweep(path, pairs) else None
 
     return on_root(comm, read)
+
+
+def _pairs(overrides: Sequence[str]) -> dict[str, object]:
+    """``section.key`` → value.
+
+    Raises:
+        CaseError: Some are not written like that.
+    """
+    pairs, errors = [], []
+    for text in overrides:
+        try:
+            pairs.append(parse_override(text))
+        except CaseError as error:
+            errors += error.lines
+    if errors:
+        raise CaseError(errors)
+    return dict(pairs)
 
 
 def fail(comm: MPI.Comm, error: Exception, code: int) -> int:

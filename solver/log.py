@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-__all__ = ["LOG", "Progress", "format_seconds", "log_to_file", "start_log"]
+__all__ = ["LOG", "Progress", "close_log_files", "format_seconds", "log_to_file", "start_log"]
 
 LOG = logging.getLogger("turnpike")
 _STARTED = time.perf_counter()
@@ -62,6 +62,13 @@ def format_seconds(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def close_log_files() -> None:
+    """Write no further to the files of `log_to_file`."""
+    for handler in [handler for handler in LOG.handlers if isinstance(handler, _File)]:
+        LOG.removeHandler(handler)
+        handler.close()
 
 
 class Progress:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from solver.arguments import BAD_INPUT, DONE, FAILED, RankParser, fail, read_case, start
+from solver.arguments import BAD_INPUT, DONE, FAILED, RankParser, fail, read_case, read_members, start
 from solver.case.load import CaseError
 from solver.case.schema import Case
+from solver.case.sweep import Member, moved
 from solver.case.write import dump_case
 from solver.log import LOG, log_to_file, start_log
 
@@ -30,39 +31,67 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     start_log(comm, options.quiet)
     try:
-        case = _case(comm, options)
+        sweep = read_members(comm, options.case, options.overrides)
+        case = _case(comm, options) if sweep is None else None
     except CaseError as error:
         return fail(comm, error, BAD_INPUT)
 
     # Imported only now: bad input is reported before PETSc, DOLFINx and gmsh take their seconds.
     from solver.linear import LinearSolveError
+    from solver.sweeps import SweepError
+
+    try:
+        if sweep is not None:
+            return _run_sweep(comm, *sweep, options)
+        assert case is not None
+        if options.dry_run:
+            return _dry_run(comm, case)
+        converged = _solve(comm, case, options.overwrite)
+    except CaseError as error:
+        return fail(comm, error.in_file(options.case), BAD_INPUT)
+    except (SweepError, LinearSolveError, OSError) as error:
+        return fail(comm, error, FAILED)
+    return FAILED if options.strict and not converged else DONE
+
+
+def _solve(comm: MPI.Comm, case: Case, overwrite: bool) -> bool:
+    """Solve a case and write its results folder; whether the optimiser converged. Collective."""
     from solver.output import write_results
     from solver.parallel import on_root
     from solver.problem import Problem
     from solver.report import closing_lines
     from solver.results import PARTIAL_LOG, claim_folder
-    from solver.sweeps import SweepError
 
     directory = case.output.directory or Path("results")
-    try:
-        if options.dry_run:
-            return _dry_run(comm, case)
-        claim_folder(comm, directory, options.overwrite)
-        on_root(comm, lambda: log_to_file(directory / PARTIAL_LOG))
-        _announce(comm, case, directory)
-        result = Problem(case, comm).solve()
-        write_results(result, directory, case)
-    except CaseError as error:
-        return fail(comm, error.in_file(options.case), BAD_INPUT)
-    except (SweepError, LinearSolveError, OSError) as error:
-        return fail(comm, error, FAILED)
+    claim_folder(comm, directory, overwrite)
+    on_root(comm, lambda: log_to_file(directory / PARTIAL_LOG))
+    _announce(comm, case, directory)
+    result = Problem(case, comm).solve()
+    write_results(result, directory, case)
     if case.output.figures:
         on_root(comm, lambda: _draw(directory))
     for line in closing_lines(result.summary):
         LOG.info("%s", line)
     if not result.converged:
         LOG.warning("the gradient tolerance was not met; the results are those of the last iterate")
-    return FAILED if options.strict and not result.converged else DONE
+    return result.converged
+
+
+def _run_sweep(comm: MPI.Comm, members: list[Member], warm: bool, options: argparse.Namespace) -> int:
+    """Run every member of a sweep that is not complete yet. Collective."""
+    from solver.sweep import run_members
+
+    if options.output is not None:
+        members = moved(members, Path(os.path.abspath(options.output)))
+    if options.dry_run:
+        if comm.rank == 0:
+            print("\n".join([f"{len(members)} members, the first of which is:", *(f"  {m.name}" for m in members), ""]))
+        return _dry_run(comm, members[0].case)
+    open_ends: list[bool] = []
+    done = run_members(
+        comm, members, warm, options.overwrite, lambda case, replace: open_ends.append(not _solve(comm, case, replace))
+    )
+    return DONE if done and not (options.strict and any(open_ends)) else FAILED
 
 
 def _parser() -> RankParser:

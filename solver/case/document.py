@@ -24,6 +24,29 @@ the resolved case: every default written out, ready to run again.
 """
 
 
+_SWEEP = """## [sweep]
+
+Lists of values for keys of other sections; `solver.run` and `solver.particles` then solve a case for every combination.
+
+    [sweep]
+    "depth.T" = [40, 80, 120]
+    "noise.epsilon" = [0.01, 0.02]
+
+| key | meaning | allowed | unit | default |
+|---|---|---|---|---|
+| `"section.key"` | values of that key, the first key slowest | a list |  | – |
+| `combine` | `zip` takes first with first, second with second | `product`, `zip` |  | `"product"` |
+| `warm_start` | start each member from the control of the one before | true or false |  | `false` |
+
+Every member is validated before the first one runs. Each has its own folder in the results folder, named by its values
+(`T=40_epsilon=0.01`), and a row in `sweep.csv`: its values, `state` (waiting, done, failed), `error`, and the numbers of
+its `summary.json` as `summary.objective.J` …. Run again after a stop: members whose folder holds the finished run of the same case are skipped.
+A member that fails does not stop the others; the exit code is then 1. With `warm_start` results depend on the order of
+the members, and so do widths of phases, which depend on how long one trains. `verify` and `theory` take the case
+without its sweep.
+"""
+
+
 def markdown() -> str:
     """The documentation of every section and key."""
     parts = [_HEAD]
@@ -37,7 +60,7 @@ def markdown() -> str:
                 f"{(model.__doc__ or '').strip()}",
                 _table(model.model_fields, SELECTORS.get(name)),
             ]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return "\n\n".join(part.strip() for part in [*parts, _SWEEP]) + "\n"
 
 
 def _model(info: FieldInfo) -> type[BaseModel] | None:

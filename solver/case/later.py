@@ -6,7 +6,6 @@ from solver.types import Json
 
 __all__ = ["not_yet"]
 
-_SECTIONS = {"sweep"}
 _KEYS = {
     "geometry": {"adapt", "tolerance", "max_nodes"},
     "output": {"memory"},
@@ -21,9 +20,7 @@ def not_yet(raw: Json) -> list[tuple[str, str]]:
     """(key, message) for everything in a raw case that a later version will bring."""
     found = []
     for section, table in raw.items():
-        if section in _SECTIONS:
-            found.append((section, "not available yet in this version"))
-        elif isinstance(table, dict):
+        if isinstance(table, dict):
             for key, value in table.items():
                 if key in _KEYS.get(section, ()):
                     found.append((f"{section}.{key}", "not available yet in this version"))

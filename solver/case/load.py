@@ -17,7 +17,7 @@ from solver.case.later import not_yet
 from solver.case.schema import Case
 from solver.types import Json
 
-__all__ = ["CaseError", "load_case", "parse_override"]
+__all__ = ["CaseError", "load_case", "parse_override", "read_case_file"]
 
 
 # Values of required keys while the rest of a faulty case is checked, and the checks that then mean nothing.
@@ -67,6 +67,8 @@ class CaseError(ValueError):
 def load_case(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Case:
     """Read and validate a case file. Touches no mesh and no MPI.
 
+    A ``[sweep]`` table is left out: this is the case without it (`solver.case.sweep.load_members` reads all members).
+
     Args:
         path: TOML file. Relative paths in it are relative to its folder.
         overrides: ``{"section.key": value}``, applied before validation. Relative paths in them are relative to the
@@ -80,8 +82,8 @@ def load_case(path: str | Path, overrides: Mapping[str, Any] | None = None) -> C
             ``file: section.key: what is wrong, what is allowed``.
     """
     path = Path(path)
-    raw = _read(path)
-    _resolve_paths(raw, path.resolve().parent)
+    raw = read_case_file(path)
+    raw.pop("sweep", None)
     errors = _apply_overrides(raw, overrides or {})
     resolve_factories(raw, path.resolve().parent)
     case, messages = _validate(raw)
@@ -107,9 +109,14 @@ def parse_override(text: str) -> tuple[str, Any]:
     return key.strip(), table["value"] if len(table) == 1 else value
 
 
-def _read(path: Path) -> Json:
+def read_case_file(path: Path) -> Json:
+    """The tables of a case file, unchecked, with the relative paths in it made absolute.
+
+    Raises:
+        CaseError: It cannot be read, or is no TOML.
+    """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        raw = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise CaseError([f"{path}: there is no such file"]) from None
     except tomllib.TOMLDecodeError as error:
@@ -120,15 +127,26 @@ def _read(path: Path) -> Json:
         raise CaseError([f"{path}: cannot be read: {error.strerror}"]) from None
     except (ValueError, RecursionError) as error:  # integers of thousands of digits, arrays nested as deep
         raise CaseError([f"{path.name}: not valid TOML: {error}"]) from None
+    _resolve_paths(raw, path.resolve().parent)
+    return raw
 
 
 def _resolve_paths(raw: Json, folder: Path) -> None:
-    """Make the relative paths of a case absolute, in place."""
+    """Make the relative paths of a case absolute, in place; also those that are swept."""
+    swept = raw.get("sweep")
     for section, key in _PATHS:
-        table = raw.get(section)
-        value = table.get(key) if isinstance(table, dict) else None
-        if isinstance(value, str) and not (key == "start" and value in {"zero", "steer"}):
-            table[key] = str(folder / value)  # type: ignore[index]
+        for table, name in ((raw.get(section), key), (swept, f"{section}.{key}")):
+            value = table.get(name) if isinstance(table, dict) else None
+            words = {"zero", "steer"} if key == "start" else set()
+            if isinstance(table, dict) and isinstance(value, str | list):
+                table[name] = _absolute(value, folder, words)
+
+
+def _absolute(value: Any, folder: Path, words: set[str]) -> Any:
+    """A path, or each in a list, below a folder; `words` are no paths."""
+    if isinstance(value, list):
+        return [_absolute(item, folder, words) for item in value]
+    return str(folder / value) if isinstance(value, str) and value not in words else value
 
 
 def _apply_overrides(raw: Json, overrides: Mapping[str, Any]) -> list[str]:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from solver.arguments import BAD_INPUT, DONE, FAILED, RankParser, fail, read_case, start
+from solver.arguments import BAD_INPUT, DONE, FAILED, RankParser, fail, read_case, read_members, start
 from solver.case.load import CaseError
 from solver.case.schema import Case
+from solver.case.sweep import Member, moved
 from solver.log import LOG, log_to_file, start_log
 
 __all__ = ["main"]
@@ -31,29 +32,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     start_log(comm, options.quiet)
     try:
-        case = _case(comm, options)
-        from solver.parallel import on_root
-        from solver.particles.ensemble import solve_ensemble
-        from solver.particles.output import write_ensemble
-        from solver.results import PARTIAL_LOG, claim_folder
-
-        directory = case.output.directory or Path("results")
-        claim_folder(comm, directory, options.overwrite)
-        on_root(comm, lambda: log_to_file(directory / PARTIAL_LOG))
-        LOG.info(
-            "%s: %d tokens, %d seed%s on %d rank%s, results in %s", case.title, case.particles.n, case.particles.seeds,
-            "s" if case.particles.seeds > 1 else "", comm.size, "s" if comm.size > 1 else "", directory,
-        )  # fmt: skip
-        ensemble = solve_ensemble(case, comm, options.control)
-        on_root(comm, lambda: write_ensemble(ensemble, directory, case), share=False)
+        sweep = read_members(comm, options.case, options.overrides)
+        if sweep is not None:
+            return _run_sweep(comm, *sweep, options)
+        converged = _solve(comm, _case(comm, options), options.control, options.overwrite)
     except CaseError as error:
         return fail(comm, error.in_file(options.case), BAD_INPUT)
     except OSError as error:
         return fail(comm, error, FAILED)
+    return FAILED if options.strict and not converged else DONE
+
+
+def _solve(comm: MPI.Comm, case: Case, control: Path | None, overwrite: bool) -> bool:
+    """Train or run the tokens of a case and write its folder; whether every seed converged. Collective."""
+    from solver.parallel import on_root
+    from solver.particles.ensemble import solve_ensemble
+    from solver.particles.output import write_ensemble
+    from solver.results import PARTIAL_LOG, claim_folder
+
+    directory = case.output.directory or Path("results")
+    claim_folder(comm, directory, overwrite)
+    on_root(comm, lambda: log_to_file(directory / PARTIAL_LOG))
+    LOG.info(
+        "%s: %d tokens, %d seed%s on %d rank%s, results in %s", case.title, case.particles.n, case.particles.seeds,
+        "s" if case.particles.seeds > 1 else "", comm.size, "s" if comm.size > 1 else "", directory,
+    )  # fmt: skip
+    ensemble = solve_ensemble(case, comm, control)
+    on_root(comm, lambda: write_ensemble(ensemble, directory, case), share=False)
     converged = bool(comm.bcast(ensemble is not None and ensemble.converged, root=0))
     if not converged:
         LOG.warning("the gradient tolerance was not met on every seed; the results are those of the last iterates")
-    return FAILED if options.strict and not converged else DONE
+    return converged
+
+
+def _run_sweep(comm: MPI.Comm, members: list[Member], warm: bool, options: argparse.Namespace) -> int:
+    """Run every member of a sweep that is not complete yet. Collective."""
+    from solver.sweep import run_members
+
+    own = members[0].case.output.directory
+    members = moved(members, _directory(options, own.parent if own is not None else None))
+    open_ends: list[bool] = []
+    done = run_members(
+        comm, members, warm, options.overwrite,
+        lambda case, replace: open_ends.append(not _solve(comm, case, options.control, replace)),
+    )  # fmt: skip
+    return DONE if done and not (options.strict and any(open_ends)) else FAILED
 
 
 def _parser() -> RankParser:
@@ -70,13 +93,16 @@ def _parser() -> RankParser:
 def _case(comm: MPI.Comm, options: argparse.Namespace) -> Case:
     """The case, with a results folder of its own unless one was named."""
     case = read_case(comm, options.case, options.overrides)
-    default = Path.cwd() / "results" / Path(options.case).stem
-    directory = case.output.directory or default
-    if options.output is not None:
-        directory = Path(os.path.abspath(options.output))
-    elif directory == default:
-        directory = default.with_name(f"{default.name}-particles")
+    directory = _directory(options, case.output.directory)
     return case.model_copy(update={"output": case.output.model_copy(update={"directory": directory})})
+
+
+def _directory(options: argparse.Namespace, directory: Path | None) -> Path:
+    """A folder beside the PDE's default one, unless one was named."""
+    default = Path.cwd() / "results" / Path(options.case).stem
+    if options.output is not None:
+        return Path(os.path.abspath(options.output))
+    return default.with_name(f"{default.name}-particles") if directory in {None, default} else directory or default
 
 
 if __name__ == "__main__":
