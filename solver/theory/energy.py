@@ -46,7 +46,7 @@ def energy_gap(
         attention: With an energy.
         epsilon: ε.
         log_rho: log ρ, (local nodes,).
-        g: log(μ/ρ), (samples, local nodes), with ∫ρe^g = 1.
+        g: log(μ/ρ), −inf where μ = 0, (samples, local nodes), with ∫ρe^g = 1.
 
     Returns:
         (samples,).
@@ -54,10 +54,12 @@ def energy_gap(
     mu = np.exp(log_rho + g)
     delta = _difference(log_rho, g)
     small = np.abs(g) < 1e-3  # the difference cancels there
-    near = np.where(small, g, 0.0)
+    near, finite = np.where(small, g, 0.0), np.where(mu > 0.0, g, 0.0)
     series = np.exp(log_rho) * near**2 * (0.5 + near * (1 / 3 + near * (1 / 8 + near * (1 / 30 + near / 144))))
     moments = _moments(space, attention, delta)
-    return epsilon * space.integrate(np.where(small, series, mu * g - delta)) - 0.5 * (moments**2 @ attention.signs)
+    return epsilon * space.integrate(np.where(small, series, mu * finite - delta)) - 0.5 * (
+        moments**2 @ attention.signs
+    )
 
 
 def dissipation(

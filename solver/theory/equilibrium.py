@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Equilibrium", "TheoryError", "critical_point", "equilibrium_from", "equilibrium_near", "rayleigh_quotient"]
 
-_SPARE_MODES = 8  # where ε is so large that modes of the hilltop cannot be left out
+_SPARE_MODES = (8, 40, 160)  # where ε is so large that the slower modes of the hilltop cannot be left out
 _SHIFT = 0.02  # of the slowest-rate solver, relative to the larger of the token's and the diffusion's rates
 
 
@@ -100,8 +100,13 @@ class Equilibrium:
             frozen: Whether to freeze the potential, which gives the rates of one token among the others.
         """
         flow = self.frozen_flow if frozen else self.flow
-        modes = slow_modes(flow, count + _SPARE_MODES, self._shift, self.pole, core=True)
-        return [mode for mode in modes if mode.place == "cluster"][:count]
+        found: list[Mode] = []
+        for spare in _SPARE_MODES:
+            modes = slow_modes(flow, count + spare, self._shift, self.pole, core=True)
+            found = [mode for mode in modes if mode.place == "cluster"][:count]
+            if len(found) == count:
+                break
+        return found
 
     @property
     def _shift(self) -> float:

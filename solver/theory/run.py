@@ -39,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line; returns the exit code. Collective."""
     comm = MPI.COMM_WORLD
     start(comm)
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.alpha is not None and (not options.one_step or len(set(options.alpha)) < 3):
+        parser.error("--alpha takes at least three different step sizes, and belongs to --one-step")
     start_log(comm, options.quiet)
     try:
         case = read_case(comm, options.case, options.overrides)
@@ -56,7 +59,7 @@ def _parser() -> RankParser:
         "-o", "--output", metavar="DIR", help="where theory.json goes (default: the case's results folder)"
     )
     parser.add_argument("--no-refine", action="store_true", help="no second mesh of half the edge length, no h → 0")
-    parser.add_argument("--modes", metavar="N", type=_count, default=8, help="slow modes to compute (default: 8)")
+    parser.add_argument("--modes", metavar="N", type=_count, default=8, help="slow modes to find (default: 8)")
     parser.add_argument("--samples", metavar="N", type=_count, default=1000,
                         help="random densities on which D ≥ c_PL Δ is tested (default: 1000)")  # fmt: skip
     parser.add_argument(
@@ -76,8 +79,8 @@ def _parser() -> RankParser:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 100_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number between 1 and 100000")
+    if not text.isdigit() or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number between 1 and 10000")
     return int(text)
 
 

@@ -3,7 +3,7 @@
 In u = √(mρ) f the eigenproblem is S u = a Q⁻¹ u. With a shift σ > 0, θ = 1/(a + σ) and R = εS + σ it is
 A u = θ S u, A = (Q + σ S⁻¹)⁻¹, and by Woodbury A = D + D Φ (s − Φᵀ D Φ)⁻¹ Φᵀ D with D = (1 − σ R⁻¹)/ε: one sparse solve
 and a low-rank correction. S is singular in the direction of mass, and nearly so where mass would have to cross a
-barrier; adding 1e-6 σ/ε to its diagonal makes it definite and moves no rate by more than that share of σ.
+barrier; 1e-6 σ/ε on its diagonal makes it definite. Rates are Rayleigh quotients without it: off by the square.
 """
 
 from __future__ import annotations
@@ -212,7 +212,13 @@ def _mode(S: _Inverse, inverse: _ShiftedInverse, theta: float, u: FloatArray, po
     u = flow.project(u)
     difference = S.solve(inverse.apply(u)) - theta * u
     residual = np.sqrt(float(flow.dot(difference, S.multiply(difference)) / flow.dot(u, S.multiply(u))))
-    z = S.multiply(u)
+    z = flow.diffuse(u)
+    size = float(flow.dot(u, z))
+    if size < 0.5 * float(flow.dot(u, S.multiply(u))):  # only the addition to S moves it: mass across a barrier
+        rate = 1.0 / theta - inverse.shift
+    else:  # the Rayleigh quotient is off by the square of what that addition did to u
+        rate = float(flow.dot(z, flow.apply_variation(z))) / size
+        u, z = u / np.sqrt(size), z / np.sqrt(size)
     near = flow.space.x[: flow.space.owned] @ pole > 0.0
     weight = float(flow.dot(z[near], z[near]) / flow.dot(z, z))
-    return Mode(1.0 / theta - inverse.shift, u, z, weight, float(residual) / abs(theta))
+    return Mode(rate, u, z, weight, float(residual) / abs(theta))

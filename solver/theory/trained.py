@@ -12,6 +12,7 @@ import numpy as np
 from postprocess.load import Run, RunError, load_run
 from solver.case.load import CaseError, load_case
 from solver.case.schema import Case
+from solver.log import LOG
 from solver.parallel import allreduce
 from solver.problem import Problem
 from solver.theory.along_run import Dissipation, dissipation_inequality
@@ -47,7 +48,17 @@ def read_runs(case: Case, folders: Sequence[Path]) -> list[Run]:
         differing = [name for name in _SHARED if _part(case, name) != _part(other, name)]
         if differing:
             problems.append(f"--run: {folder} was run with another {', '.join(differing)} than this case has")
+            continue
+        if other.geometry.h != case.geometry.h:
+            LOG.warning(
+                "%s was run with h = %s, the constants are those of h = %s", folder, other.geometry.h, case.geometry.h
+            )
         runs.append(run)
+    names = [run.directory.name for run in runs]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        problems.append(
+            f"--run: {names.count(name)} folders are called {name}; the picture tells runs apart by that name"
+        )
     if problems:
         raise CaseError(problems)
     return runs

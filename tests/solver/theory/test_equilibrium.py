@@ -78,11 +78,11 @@ def test_newton_finds_the_saddle(manifold: str, epsilon: float, make_equilibrium
 def test_quotient_is_a_rayleigh_quotient(manifold: str, make_equilibrium: MakeEquilibrium) -> None:
     """Catches R_ρ with H for H⁻¹ or without centring: a mode's rate at that mode, no less anywhere, homogeneous."""
     state = make_equilibrium(manifold, 0.1)
-    modes = state.slow_modes(4)  # rates to 1e-6 of a shift of about 0.05
+    modes = state.slow_modes(4)
     for mode in modes:
         f = mode.u / state.flow.q
-        assert rayleigh_quotient(state, f) == pytest.approx(mode.rate, rel=3e-7)
-        assert rayleigh_quotient(state, 5.0 - 1e-3 * f) == pytest.approx(mode.rate, rel=3e-7)
+        assert rayleigh_quotient(state, f) == pytest.approx(mode.rate, rel=1e-7)
+        assert rayleigh_quotient(state, 5.0 - 1e-3 * f) == pytest.approx(mode.rate, rel=1e-7)
     for seed in range(5):
         g = _rough(state, seed)
         R = rayleigh_quotient(state, g)
@@ -91,7 +91,7 @@ def test_quotient_is_a_rayleigh_quotient(manifold: str, make_equilibrium: MakeEq
     mixed = 0.6 * modes[0].u + 0.8 * modes[2].u
     # uᵀSu = 1, uᵀQ⁻¹u = Σ c²/a for S-orthonormal modes
     expected = 1.0 / (0.36 / modes[0].rate + 0.64 / modes[2].rate)
-    assert rayleigh_quotient(state, mixed / state.flow.q) == pytest.approx(expected, rel=3e-7)
+    assert rayleigh_quotient(state, mixed / state.flow.q) == pytest.approx(expected, rel=1e-7)
 
 
 @pytest.mark.serial

@@ -135,6 +135,8 @@ def test_what_is_undefined_is_said(
     [
         (["--run", "nowhere"], "nowhere: there is no such folder"),
         (["--alpha", "0"], "'0' is not a number > 0"),
+        (["--alpha", "0.1", "0.2", "0.3"], "belongs to --one-step"),
+        (["--one-step", "--alpha", "0.1", "0.1", "0.3"], "at least three different step sizes"),
         (["--modes", "0"], "'0' is not a whole number between 1"),
         (["--samples", "many"], "'many' is not a whole number"),
         (["--set", "noise.epsilon=-1"], "noise.epsilon: -1 is not allowed"),
