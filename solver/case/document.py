@@ -39,11 +39,11 @@ Lists of values for keys of other sections; `solver.run` and `solver.particles` 
 | `warm_start` | start each member from the control of the one before | true or false |  | `false` |
 
 Every member is validated before the first one runs. Each has its own folder in the results folder, named by its values
-(`T=40_epsilon=0.01`), and a row in `sweep.csv`: its values, `state` (waiting, done, failed), `error`, and the numbers of
-its `summary.json` as `summary.objective.J` …. Run again after a stop: members whose folder holds the finished run of the same case are skipped.
-A member that fails does not stop the others; the exit code is then 1. With `warm_start` results depend on the order of
-the members, and so do widths of phases, which depend on how long one trains. `verify` and `theory` take the case
-without its sweep.
+(`T=40_epsilon=0.01`), and a row in `sweep.csv`: its values, `state` (waiting, done, failed), `error`, and the numbers
+of its `summary.json`, as `summary.objective.J` and so on. Run again after a stop: members whose folder holds the
+finished run of the same case are skipped. A member that fails does not stop the others; the exit code is then 1. With
+`warm_start` results depend on the order of the members, and so do widths of phases, which depend on how long one
+trains. `verify` and `theory` take the case without its sweep.
 """
 
 
