@@ -11,5 +11,5 @@ for n in 3 2 8; do
   selection="($marks) and not serial"
   [ "$n" = 3 ] || selection="$selection and ranks"
   echo "== tests on $n ranks: $selection"
-  MPIR_CVAR_ENABLE_HEAVY_YIELD=1 "$BIN/mpirun" -n "$n" "$PY" -m pytest -q -m "$selection"
+  "$BIN/mpirun" -n "$n" "$PY" -m pytest -q -m "$selection"
 done
