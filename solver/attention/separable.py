@@ -70,6 +70,10 @@ class SeparableAttention:
         result: FloatArray = self._signs * (V_bar @ self._psi)
         return result
 
+    def variation_weight(self, c: FloatArray) -> FloatArray:
+        """w(x), (local nodes,), of the potential's variation δV(x)/δμ(y) = w(x) h(x, y): one."""
+        return np.ones(len(self._psi))
+
     def potential(self, c: FloatArray) -> FloatArray:
         """V for every label, (labels, local nodes)."""
         V = self.node_potential(c)

@@ -26,6 +26,11 @@ class SoftmaxAttention(SeparableAttention):
         """log Z, shape (local nodes,)."""
         return np.log(self.field(c))
 
+    def variation_weight(self, c: FloatArray) -> FloatArray:
+        """w = 1/Z, (local nodes,): δV(x)/δμ(y) = h(x, y)/Z(x)."""
+        weight: FloatArray = 1.0 / self.field(c)
+        return weight
+
     def node_potential_vjp(self, c: FloatArray, V_bar: FloatArray) -> FloatArray:
         """This rank's share of c̄ = s Ψᵀ (V̄/Z), shape (rank,)."""
         return super().node_potential_vjp(c, V_bar / self.field(c))

@@ -177,6 +177,8 @@ def rayleigh_quotient(equilibrium: Equilibrium, g: FloatArray) -> float:
         TheoryError: H is not positive at this state.
     """
     flow = equilibrium.flow
+    if not flow.symmetric:
+        raise TheoryError("softmax attention descends no energy: there is no ‖·‖_{H⁻¹}")
     if flow.index() > 0:
         raise TheoryError("H is not positive at this stationary state, so ‖·‖_{H⁻¹} is no norm")
     space = flow.space

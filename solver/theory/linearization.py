@@ -5,10 +5,11 @@ c_ij = w_ij β(−d_ij) ρ_i/ε of the scheme (symmetric at a Gibbs state) the f
 (B f)_i = Σ_j c_ij (f_i − f_j). In the symmetrised variables z = δμ √(m/ρ) and u = √(mρ) f, f = H δμ,
 
     z′ = −S Q z,   S_ij = −w_ij γ(s_ij)/√(m_i m_j),   γ(s) = (s/2)/sinh(s/2),   s_ij = log ρ_j − log ρ_i,
-    Q = ε − Φ σ Φᵀ,   Φ = √(mρ) Ψ,
+    Q = ε − Φ s Φᵀ,   Φ = √(mρ) Ψ,
 
 S sparse, Φ of low rank: never nodes × nodes. Entries are ratios of densities at neighbours, so that no region
 underflows. Everything lives on the complement of q = √(mρ), the direction of mass; below Φ is projected onto it.
+Softmax attention has Q = ε − Φ_Z s Φᵀ, Φ_Z = √(mρ) Ψ/Z: not symmetric.
 """
 
 from __future__ import annotations
@@ -53,11 +54,17 @@ class Linearization:
         total = float(allreduce(space.comm, float(np.exp(log_q2[owned] - highest).sum())))
         self.log_density: FloatArray = log_density - highest - np.log(total)
         self.q: FloatArray = np.exp(0.5 * (self.log_density[owned] + np.log(space.mass[owned])))
+        self.symmetric = attention is None or attention.has_energy
         if attention is None:
             self.phi, self.signs = np.empty((space.owned, 0)), np.empty(0)
+            self.weighted_phi = self.phi
         else:
             self.phi = self.project(self.q[:, None] * attention.psi[owned])
             self.signs = attention.signs
+            self.weighted_phi = self.phi
+            if not self.symmetric:
+                weight = attention.variation_weight(attention.moments(np.exp(self.log_density)[None]))
+                self.weighted_phi = self.project((weight[owned] * self.q)[:, None] * attention.psi[owned])
 
     def dot(self, a: FloatArray, b: FloatArray) -> FloatArray:
         """aᵀb over all ranks. Collective."""
@@ -75,7 +82,10 @@ class Linearization:
 
     @cached_property
     def curvatures(self) -> FloatArray:
-        """Eigenvalues of Q below ε, ascending (rank,): negative ones are directions in which E falls. Collective."""
+        """Eigenvalues of Q below ε, ascending (rank,): negative ones are directions in which E falls. Collective.
+
+        Only where there is an energy: elsewhere Q is not symmetric.
+        """
         values, vectors = np.linalg.eigh(self.gram)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         return np.sort(self.epsilon - np.linalg.eigvalsh((root.T * self.signs) @ root))
@@ -87,7 +97,7 @@ class Linearization:
     def solve_variation(self, r: FloatArray) -> FloatArray:
         """Q⁻¹ r on the complement of q. Collective.
 
-        Q⁻¹ = (1 + Φ (ε σ − ΦᵀΦ)⁻¹ Φᵀ)/ε.
+        Q⁻¹ = (1 + Φ (ε s − ΦᵀΦ)⁻¹ Φᵀ)/ε; symmetric Q only.
         """
         r = self.project(r)
         inner = np.diag(self.epsilon * self.signs) - self.gram
@@ -98,7 +108,7 @@ class Linearization:
     def apply_variation(self, z: FloatArray) -> FloatArray:
         """Q z on the complement of q. Collective."""
         z = self.project(z)
-        result: FloatArray = self.epsilon * z - self.phi @ (self.signs * self.dot(self.phi, z))
+        result: FloatArray = self.epsilon * z - self.weighted_phi @ (self.signs * self.dot(self.phi, z))
         return result
 
     def dirichlet(self, f: FloatArray) -> float:

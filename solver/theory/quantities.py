@@ -76,8 +76,9 @@ def measure(problem: Problem, mode_count: int = 8) -> Measured:
     _attempt(found, "cluster", _cluster)
     if not problem.attention.has_energy:
         found.reasons["energy"] = (
-            "softmax attention descends no free energy: E_min, Δ, H, R_ρ, the barrier are undefined"
+            "softmax attention descends no free energy: E_min, Δ, H, R_ρ, c_PL, the barrier are undefined"
         )
+        _attempt(found, "modes", lambda found: _modes(found, mode_count))
         return found
     found.values = (
         {"minimum_energy": found.states["near"].state.energy, **found.values} if "near" in found.states else {}
@@ -156,7 +157,8 @@ def _modes(found: Measured, count: int) -> None:
     hilltop = [mode for mode in found.modes if mode.place == "hilltop"]
     slowest = min([*found.modes, *cluster], key=lambda mode: mode.rate)
     found.values["slowest_rate"] = slowest.rate
-    found.values["c_PL"] = 2.0 * slowest.rate
+    if found.problem.attention.has_energy:
+        found.values["c_PL"] = 2.0 * slowest.rate
     for name, modes in (("cluster_rate", cluster), ("hilltop_rate", hilltop)):
         found.values |= {f"{name}_{k + 1}": mode.rate for k, mode in enumerate(modes)}
     if token:
@@ -212,8 +214,7 @@ def closed_form_values(found: Measured) -> dict[str, float]:
     first, d = float(found.eigenvalues[0]), case.dimension
     others = [float(value) for value in found.eigenvalues[1:]]
     if case.attention.normalized:
-        variance = _expected_variance(found)
-        return {"first_moment": 1.0, **{f"thermal_variance_{k}": variance for k in range(2, d + 1)}}
+        return _softmax_values(found)
     values = {
         "minimum_energy": closed.minimum_energy(first),
         "barrier_rotate": closed.rotating_barrier(first, others[0]),
@@ -239,6 +240,20 @@ def closed_form_values(found: Measured) -> dict[str, float]:
         values["uniform_threshold"] = found.uniform.threshold_closed_form
         values |= {f"uniform_growth_{k + 1}": rate for k, rate in enumerate(found.uniform.closed_form)}
     return values
+
+
+def _softmax_values(found: Measured) -> dict[str, float]:
+    """Around a cluster at e₁ V = log Z is ⟨x, Ae₁⟩: rates λ₁ − λ_k and, of one token, λ₁; at −e₁ nλ₁, n ≥ d − 1."""
+    first, *others = (float(value) for value in found.eigenvalues)
+    if first <= 0.0:
+        return {}
+    d = len(found.eigenvalues)
+    values = {"first_moment": 1.0, "token_rate": first, "slowest_rate": min(first - others[0], (d - 1) * first)}
+    values |= {f"thermal_variance_{k}": _expected_variance(found) for k in range(2, d + 1)}
+    values |= {f"cluster_rate_{k + 1}": first - other for k, other in enumerate(others)}
+    hilltop = closed.hilltop_rates(first, d, len(found.modes) or 1)
+    scale = math.exp(first)  # λ₁ in place of λ₁e^{−λ₁}
+    return values | {f"hilltop_rate_{k + 1}": scale * rate for k, rate in enumerate(hilltop)}
 
 
 def _align_rate(first: float, others: list[float], towards: FloatArray) -> float | None:

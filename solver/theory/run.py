@@ -159,6 +159,8 @@ def _ratios(measured: Measured) -> dict[str, Json]:
     from solver.theory.inequality import along_mode
 
     found: dict[str, Json] = {}
+    if not measured.problem.attention.has_energy:
+        return found
     for place in ("cluster", "hilltop"):
         mode = next((mode for mode in measured.modes if mode.place == place), None)
         if mode is None:

@@ -28,6 +28,7 @@ __all__ = ["Mode", "SpectrumError", "slow_modes"]
 
 _TOLERANCE = 1e-11
 _FLOOR = 1e-6
+_REAL = 1e-8  # largest imaginary part of an eigenvalue, relative to it
 _UNDECIDED = 0.1  # distance of the weight from one half
 _NEGLIGIBLE = 1e-32
 _STIFF = 1.0
@@ -113,7 +114,7 @@ class _ShiftedInverse:
     def __init__(self, flow: Linearization, shift: float, walls: FloatArray) -> None:
         self.flow, self.shift = flow, shift
         self._R = _Inverse(flow.conductance_matrix(flow.epsilon, shift + flow.epsilon * walls))
-        self._D_phi = self._diagonal(flow.phi)
+        self._D_phi = self._diagonal(flow.weighted_phi)
         self._inner = lu_factor(np.diag(flow.signs) - flow.dot(flow.phi, self._D_phi)) if len(flow.signs) else None
 
     def _diagonal(self, x: FloatArray) -> FloatArray:
@@ -125,7 +126,7 @@ class _ShiftedInverse:
         """The map itself. Collective."""
         y = self._diagonal(self.flow.project(u))
         if self._inner is not None:
-            y = y + self._D_phi @ lu_solve(self._inner, self.flow.dot(self._D_phi, u))
+            y = y + self._D_phi @ lu_solve(self._inner, self.flow.dot(self.flow.phi, y))
         return self.flow.project(y)
 
     def mult(self, _: Any, x: Any, y: Any) -> None:
@@ -161,11 +162,12 @@ def slow_modes(
     S = _Inverse(flow.conductance_matrix(1.0, walls))
     inverse = _ShiftedInverse(flow, shift, walls)
     A = PETSc.Mat().createPython(S.matrix.getSizes(), inverse, comm=space.comm)
-    A.setOption(PETSc.Mat.Option.SYMMETRIC, True)
+    A.setOption(PETSc.Mat.Option.SYMMETRIC, flow.symmetric)
     eps = SLEPc.EPS().create(space.comm)
     try:
         eps.setOperators(A, S.matrix)
-        eps.setProblemType(SLEPc.EPS.ProblemType.GHEP)
+        kind = SLEPc.EPS.ProblemType
+        eps.setProblemType(kind.GHEP if flow.symmetric else kind.GNHEP)
         eps.setWhichEigenpairs(SLEPc.EPS.Which.LARGEST_MAGNITUDE)
         eps.setDimensions(count + 2, min(space.nodes, 3 * count + 20))
         eps.setTolerances(_TOLERANCE, 500)
@@ -202,8 +204,10 @@ def _walls(flow: Linearization) -> FloatArray:
 
 def _pair(eps: Any, k: int, vector: Any) -> tuple[float, FloatArray]:
     """θ and u of SLEPc's k-th eigenpair; `vector` is overwritten."""
-    theta = float(np.real(eps.getEigenpair(k, vector)))
-    return theta, np.array(vector.array_r)
+    theta = complex(eps.getEigenpair(k, vector))
+    if abs(theta.imag) > _REAL * abs(theta):
+        raise SpectrumError(f"a mode of the linearised flow oscillates: 1/(a + σ) = {theta:.3g}")
+    return theta.real, np.array(vector.array_r)
 
 
 def _mode(S: _Inverse, inverse: _ShiftedInverse, theta: float, u: FloatArray, pole: FloatArray) -> Mode:
@@ -214,8 +218,8 @@ def _mode(S: _Inverse, inverse: _ShiftedInverse, theta: float, u: FloatArray, po
     residual = np.sqrt(float(flow.dot(difference, S.multiply(difference)) / flow.dot(u, S.multiply(u))))
     z = flow.diffuse(u)
     size = float(flow.dot(u, z))
-    if size < 0.5 * float(flow.dot(u, S.multiply(u))):  # only the addition to S moves it: mass across a barrier
-        rate = 1.0 / theta - inverse.shift
+    if not flow.symmetric or size < 0.5 * float(flow.dot(u, S.multiply(u))):
+        rate = 1.0 / theta - inverse.shift  # the latter: only the addition to S moves it, mass across a barrier
     else:  # the Rayleigh quotient is off by the square of what that addition did to u
         rate = float(flow.dot(z, flow.apply_variation(z))) / size
         u, z = u / np.sqrt(size), z / np.sqrt(size)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from mpi4py import MPI
+
 import numpy as np
 import pytest
-from system.studies import circle_h, extrapolated, order
+from system.studies import circle_h, cluster_rate, extrapolated, make_case, order
 from system.theory_studies import (
     CIRCLE,
     circle_values,
@@ -15,6 +17,9 @@ from system.theory_studies import (
     sphere_values,
     theory_reference,
 )
+
+from solver.problem import Problem
+from solver.theory.equilibrium import equilibrium_near
 
 pytestmark = pytest.mark.serial
 
@@ -95,3 +100,12 @@ def test_closed_forms_are_the_limits_on_the_sphere() -> None:
     ratios = errors[:-1] / errors[1:]
     assert (ratios > 1.65).all()
     assert (ratios < 2.25).all()
+
+
+def test_softmax_rates_are_those_of_dense_matrices() -> None:
+    """Catches Q taken for symmetric, or h(x, y) divided by Z at the wrong place: rates of cluster and token."""
+    case = make_case("circle", circle_h(400), 0.01, 1.0, 1, attention__normalized=True)
+    state = equilibrium_near(Problem(case, MPI.COMM_SELF), np.array([1.0, 0.0]))
+    for frozen, response in ((False, 1.0), (True, 0.0)):
+        expected = cluster_rate(400, 0.01, (1.0, 0.65), normalized=True, response=response)
+        assert state.cluster_modes(1, frozen)[0].rate == pytest.approx(expected, rel=1e-6)

@@ -109,7 +109,7 @@ def test_variation_and_its_inverse_with_signs(make_equilibrium: MakeEquilibrium)
     generator = np.random.default_rng(3)
     nodes = problem.space.nodes
     psi = generator.standard_normal((nodes, 5))
-    attention = SimpleNamespace(psi=psi, signs=np.array([1.0, -1.0, 1.0, -1.0, 1.0]))
+    attention = SimpleNamespace(has_energy=True, psi=psi, signs=np.array([1.0, -1.0, 1.0, -1.0, 1.0]))
     flow = Linearization(problem.space, attention, problem.space.x[:, 0], 0.1)
     P = np.eye(nodes) - np.outer(flow.q, flow.q)
     root = P @ (flow.q[:, None] * psi)
