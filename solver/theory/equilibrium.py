@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Equilibrium", "TheoryError", "critical_point", "equilibrium_from", "equilibrium_near", "rayleigh_quotient"]
 
 _SPARE_MODES = (8, 40, 160)  # where ε is so large that the slower modes of the hilltop cannot be left out
-_SHIFT = 0.02  # of the slowest-rate solver, relative to the larger of the token's and the diffusion's rates
+_SHIFT = 0.05  # σ of the eigenvalue solver, relative to the rates looked for
 
 
 class TheoryError(RuntimeError):
@@ -68,6 +68,11 @@ class Equilibrium:
     def _epsilon(self) -> float:
         return self.problem.epsilon
 
+    @property
+    def _first(self) -> float:
+        """λ₁."""
+        return float(np.linalg.eigvalsh(np.array(self.problem.case.matrix)).max())
+
     @cached_property
     def mean(self) -> FloatArray:
         """∫ x dρ, (d,). First use is collective."""
@@ -90,7 +95,7 @@ class Equilibrium:
 
     def slow_modes(self, count: int) -> list[Mode]:
         """The `count` slowest modes of −HΔ_ρ, see `solver.theory.spectrum.slow_modes`. Collective."""
-        return slow_modes(self.flow, count, self._shift, self.pole)
+        return slow_modes(self.flow, count, self._shift(self._first * np.exp(-self._first)), self.pole)
 
     def cluster_modes(self, count: int, frozen: bool = False) -> list[Mode]:
         """At most `count` of the slowest modes that live at the cluster. Collective.
@@ -102,16 +107,15 @@ class Equilibrium:
         flow = self.frozen_flow if frozen else self.flow
         found: list[Mode] = []
         for spare in _SPARE_MODES:
-            modes = slow_modes(flow, count + spare, self._shift, self.pole, core=True)
+            modes = slow_modes(flow, count + spare, self._shift(token_rate(self._first)), self.pole, core=True)
             found = [mode for mode in modes if mode.place == "cluster"][:count]
             if len(found) == count:
                 break
         return found
 
-    @property
-    def _shift(self) -> float:
-        first = float(np.linalg.eigvalsh(np.array(self.problem.case.matrix)).max())
-        return _SHIFT * max(token_rate(first), self._epsilon)
+    def _shift(self, rate: float) -> float:
+        """σ for modes whose rates are about `rate`, or about ε where noise is what moves them."""
+        return _SHIFT * max(rate, self._epsilon)
 
 
 def equilibrium_near(problem: Problem, pole: FloatArray) -> Equilibrium:
@@ -174,7 +178,7 @@ def rayleigh_quotient(equilibrium: Equilibrium, g: FloatArray) -> float:
         g: (local nodes,), ghosts valid; constants do not matter.
 
     Raises:
-        TheoryError: H is not positive at this state.
+        TheoryError: H is not positive at this state, or g does not vary over it.
     """
     flow = equilibrium.flow
     if not flow.symmetric:
@@ -184,4 +188,9 @@ def rayleigh_quotient(equilibrium: Equilibrium, g: FloatArray) -> float:
     space = flow.space
     centred = g[: space.owned] - float(space.integrate(np.exp(flow.log_density) * g))
     u = flow.q * centred
-    return flow.dirichlet(g) / float(flow.dot(u, flow.solve_variation(u)))
+    norm, slope = float(flow.dot(u, flow.solve_variation(u))), flow.dirichlet(g)
+    if norm <= 0.0 or slope <= 0.0:
+        raise TheoryError(
+            "g does not vary over the cluster: it is constant, or the cluster sits on one node of the mesh"
+        )
+    return slope / norm

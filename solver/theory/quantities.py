@@ -87,6 +87,7 @@ def measure(problem: Problem, mode_count: int = 8) -> Measured:
         ("modes", lambda found: _modes(found, mode_count)),
         ("R_rho", _rayleigh),
         ("barrier", _barrier),
+        ("antipodal", _antipodal),
         ("uniform", _uniform),
     ):
         LOG.info("theory on %d nodes: %s", problem.space.nodes, name)
@@ -177,10 +178,14 @@ def _barrier(found: Measured) -> None:
     found.barrier = find_barrier(near, found.states["opposite"], found.axes[:, 1])
     found.values["barrier"] = 0.0 if _turns_freely(found) else found.barrier.lowest.height
     found.values |= {f"barrier_{name}": path.height for name, path in found.barrier.paths.items()}
-    if "split" in found.barrier.paths:
-        saddle = found.barrier.paths["split"].saddle
-        for k, axis in _across(found):
-            found.values[f"antipodal_rate_{k}"] = _turning_rate(found, saddle, k, axis)
+
+
+def _antipodal(found: Measured) -> None:
+    if found.barrier is None or "split" not in found.barrier.paths:
+        raise TheoryError("there is no state of two equal clusters")
+    saddle = found.barrier.paths["split"].saddle
+    for k, axis in _across(found):
+        found.values[f"antipodal_rate_{k}"] = _turning_rate(found, saddle, k, axis)
 
 
 def _turns_freely(found: Measured) -> bool:
