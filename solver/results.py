@@ -22,6 +22,7 @@ __all__ = [
     "PARTIAL_LOG",
     "claim_folder",
     "clear_folder",
+    "refuse_to_overwrite",
     "write_collection",
     "write_columns",
     "write_csv",
@@ -62,7 +63,7 @@ def claim_folder(comm: MPI.Comm, directory: Path, overwrite: bool) -> None:
 
     def claim() -> None:
         try:
-            _refuse_to_overwrite(directory, overwrite)
+            refuse_to_overwrite(directory, overwrite)
             directory.mkdir(parents=True, exist_ok=True)
             (directory / PARTIAL_LOG).write_text("", encoding="utf-8")
         except (OSError, ValueError) as error:
@@ -74,7 +75,12 @@ def claim_folder(comm: MPI.Comm, directory: Path, overwrite: bool) -> None:
     on_root(comm, claim)
 
 
-def _refuse_to_overwrite(directory: Path, overwrite: bool) -> None:
+def refuse_to_overwrite(directory: Path, overwrite: bool) -> None:
+    """Whether results may be written into a folder; touches nothing.
+
+    Raises:
+        CaseError: They may not.
+    """
     if directory.exists() and not directory.is_dir():
         raise CaseError([f"output.directory: {directory} is a file; name a folder"])
     found = {entry.name for entry in directory.iterdir()} if directory.exists() else set()

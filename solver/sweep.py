@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from solver.case.write import dump_case
 from solver.linear import LinearSolveError
 from solver.log import LOG, close_log_files, format_seconds
 from solver.parallel import on_root
-from solver.results import write_csv
+from solver.results import refuse_to_overwrite, write_csv
 from solver.sweeps import SweepError
 from solver.types import Json
 
@@ -42,7 +43,11 @@ def run_members(
 
     Returns:
         Whether all members ended well.
+
+    Raises:
+        CaseError: Some folders hold something else than runs of these cases. Nothing has been touched then.
     """
+    on_root(comm, lambda: _refuse(members, overwrite))
     states: list[tuple[str, str]] = [("waiting", "")] * len(members)
     started, previous, done = time.perf_counter(), None, 0
     for number, member in enumerate(members):
@@ -71,6 +76,22 @@ def run_members(
     return all(state == "done" for state, _ in states)
 
 
+def _refuse(members: Sequence[Member], overwrite: bool) -> None:
+    """Before the first member runs: are there folders that no run may write to?"""
+    sweep = _folder(members[0].case).parent
+    if sweep.exists() and not sweep.is_dir():
+        raise CaseError([f"output.directory: {sweep} is a file; name a folder"])
+    problems: list[str] = []
+    for member in members:
+        if not overwrite and _state(member.case) == "other":
+            try:
+                refuse_to_overwrite(_folder(member.case), overwrite)
+            except CaseError as error:
+                problems += error.lines
+    if problems:
+        raise CaseError(problems)
+
+
 def _folder(case: Case) -> Path:
     directory = case.output.directory
     assert directory is not None  # resolved
@@ -83,16 +104,29 @@ def _started_from(case: Case, control: Path) -> Case:
 
 def _state(case: Case) -> str:
     """``complete``, ``unfinished`` (a run of the same case that died), or ``other``: nothing, or something else.
-    What is `other` is left to `claim_folder` to refuse.
+
+    What is `other` is left to `claim_folder` to refuse. Where the folder lies is no part of the case: it may be copied.
     """
     folder = _folder(case)
     try:
-        same = (folder / "case.toml").read_text(encoding="utf-8") == dump_case(case)
-    except OSError:
+        found = tomllib.loads((folder / "case.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return "other"
-    if not same:
+    wanted = tomllib.loads(dump_case(case))
+    for table in (found, wanted):
+        table.get("output", {}).pop("directory", None)
+    if found != wanted:
         return "other"
-    return "complete" if (folder / "summary.json").exists() else "unfinished"
+    return "complete" if _summary(folder) is not None else "unfinished"
+
+
+def _summary(folder: Path) -> Json | None:
+    """Content of summary.json; None where it is missing or damaged."""
+    try:
+        content = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def _write_table(members: Sequence[Member], states: Sequence[tuple[str, str]]) -> None:
@@ -101,8 +135,8 @@ def _write_table(members: Sequence[Member], states: Sequence[tuple[str, str]]) -
     for member, (state, message) in zip(members, states, strict=True):
         row: Json = {"member": member.name, **{key: _plain(value) for key, value in member.values.items()}}
         row |= {"state": state, "error": message}
-        if state == "done":
-            summary = json.loads((_folder(member.case) / "summary.json").read_text(encoding="utf-8"))
+        summary = _summary(_folder(member.case)) if state == "done" else None
+        if summary is not None:
             row |= _numbers({key: value for key, value in summary.items() if key not in _LEFT_OUT}, "summary.")
         rows.append(row)
     names = list(dict.fromkeys(name for row in rows for name in row))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 from mpi4py import MPI
@@ -88,15 +89,36 @@ def test_complete_members_are_skipped_and_unfinished_ones_are_not(case: str, tmp
     assert all(row["state"] == "done" for row in _rows(tmp_path / "out"))
 
 
-def test_results_of_another_case_are_not_replaced(case: str, tmp_path: Path) -> None:
+def test_results_of_another_case_are_not_replaced(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Catches a sweep with other settings that skips or overwrites what is there without being told to."""
     words = [case, "-o", str(tmp_path / "out"), "--quiet"]
     assert solve([*words, "--set", "sweep.depth.T=[2.0]"]) == 0
-    assert solve([*words, "--set", "noise.epsilon=0.2"]) == 1
-    states = {row["member"]: (row["state"], row["error"]) for row in _rows(tmp_path / "out")}
-    assert [state for state, _ in states.values()] == ["failed", "failed", "done", "done"]
-    assert "is not empty" in next(iter(states.values()))[1]
+    before = (tmp_path / "out" / "sweep.csv").read_bytes()
+    assert solve([*words, "--set", "noise.epsilon=0.2"]) == 2
+    assert capsys.readouterr().err.count("is not empty") == 2
+    assert (tmp_path / "out" / "sweep.csv").read_bytes() == before
+    assert not (tmp_path / "out" / "T=3.0_regularization=0.01").exists()
+    (tmp_path / "file").touch()
+    assert solve([case, "-o", str(tmp_path / "file"), "--quiet"]) == 2
+    assert "is a file; name a folder" in capsys.readouterr().err
     assert solve([*words, "--set", "noise.epsilon=0.2", "--overwrite"]) == 0
+
+
+def test_damaged_and_copied_folders(case: str, tmp_path: Path) -> None:
+    """Catches a traceback at a damaged summary.json, and a copied sweep that cannot be resumed."""
+    words = [case, "--quiet", "--set", "sweep.depth.T=[2.0]"]
+    assert solve([*words, "-o", str(tmp_path / "out")]) == 0
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    damaged, whole = sorted(path for path in (tmp_path / "copy").iterdir() if path.is_dir())
+    (damaged / "summary.json").write_text('{"a": ', encoding="utf-8")
+    before = (whole / "control.npz").stat().st_mtime_ns
+    assert solve([*words, "-o", str(tmp_path / "copy")]) == 0
+    assert (whole / "control.npz").stat().st_mtime_ns == before
+    assert load_run(damaged).summary["objective"]["J"] > 0
+    (damaged / "case.toml").write_bytes(b"\xff\xfe")
+    assert solve([*words, "-o", str(tmp_path / "copy")]) == 2
 
 
 def test_one_failure_does_not_stop_the_rest(case: str, tmp_path: Path) -> None:

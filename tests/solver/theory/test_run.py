@@ -131,6 +131,18 @@ def test_what_is_undefined_is_said(
 
 
 @pytest.mark.serial
+def test_absurd_steps_and_pinned_clusters_lose_nothing(tmp_path: Path) -> None:
+    """Catches 1-GD with absurd α that takes the spectrum with it, and a verdict on gaps that are round-off."""
+    content = _theory(tmp_path, "--no-refine", "--one-step", "--alpha", "1e10", "1e20", "1e300")
+    assert content["one_step"] is None
+    assert content["reasons"]["one_step"]
+    assert content["quantities"]["slowest_rate"]["value"] > 0.0
+    pinned = _theory(tmp_path, "--no-refine", noise__epsilon=1e-6)
+    assert pinned["inequality"] is None
+    assert "round-off" in pinned["reasons"]["inequality"]
+
+
+@pytest.mark.serial
 @pytest.mark.parametrize(
     ("words", "message"),
     [
