@@ -17,6 +17,7 @@ _COMMANDS = {
     "particles": ("solver.particles.run", "train N tokens, or run them under a given control"),
     "verify": ("solver.verify", "check gradients, transposes and invariants on a case"),
     "theory": ("solver.theory.run", "spectra, rates, barriers and bounds of a case"),
+    "pruning": ("solver.pruning", "set W to 0 in windows of depth; the loss against their position"),
     "doctor": ("solver.doctor", "what is installed, what is missing, how to get it"),
     "figures": ("postprocess.figures", "draw the figures of a run"),
     "compare": ("postprocess.compare", "a run of the PDE beside a run of particles"),

@@ -46,6 +46,7 @@ _OWN_FILES = {
     "particles.pvd",
     "particles",
     "seeds.csv",
+    "pruning.json",
     "figures",
 }
 

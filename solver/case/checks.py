@@ -182,6 +182,12 @@ def _saddle(case: Case) -> Iterator[tuple[str, str]]:
     if is_factory(case.attention.kernel):
         yield "optimizer.start", "'steer' knows the saddles of kernel = 'exponential' only; use 'zero'"
         return
+    if case.auxiliary.kernel != "usa":
+        yield (
+            "optimizer.start",
+            f"'steer' knows no labels, auxiliary.kernel = '{case.auxiliary.kernel}' has; use 'zero'",
+        )
+        return
     if len(case.matrix) != case.dimension:
         return
     *_, second, first = np.linalg.eigvalsh(np.array(case.matrix))

@@ -10,13 +10,13 @@ from mpi4py import MPI
 
 import numpy as np
 
-from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.control import control_on_grid
 from solver.parallel import everywhere
 from solver.particles.create import create_field
 from solver.particles.diagnostics import TokenDiagnostics, diagnose_tokens
 from solver.particles.problem import ParticleProblem
+from solver.particles.steer import steer_tokens
 from solver.particles.training import SeedRow, train
 from solver.results import frame_indices
 from solver.types import FloatArray
@@ -135,7 +135,7 @@ def _solve(problem: ParticleProblem, control: Path | None) -> _Part:
         trained = train(problem, start)
         W, outcomes, evaluations, history = trained.W, trained.outcomes, trained.evaluations, trained.history
     else:
-        W, outcomes, evaluations, history = np.tile(start, (count, 1, 1, 1)), [None] * count, [0] * count, []
+        W, outcomes, evaluations, history = start, [None] * count, [0] * count, []
     frames = frame_indices(len(problem.t) - 1, case.output.frames)
     diagnostics = diagnose_tokens(problem, W, frames)
     final, zero = problem.evaluate(W), problem.evaluate(np.zeros_like(W))
@@ -161,15 +161,15 @@ def _solve(problem: ParticleProblem, control: Path | None) -> _Part:
 
 
 def _start(problem: ParticleProblem, control: Path | None) -> FloatArray:
-    """The control to start from or to run, on the particles' depth grid, (steps, d, m)."""
-    if control is not None:
-        return control_on_grid(control, problem.t, problem.control_shape[1:], "--control")
+    """The controls to start from or to run, on the particles' depth grid, (batch, steps, d, m)."""
     start = problem.case.optimizer.start
-    if start == "zero":
-        return np.zeros(problem.control_shape)
-    if start == "steer":
-        raise CaseError(["optimizer.start: 'steer' is a start for the PDE; run its control.npz with --control"])
-    return control_on_grid(Path(start), problem.t, problem.control_shape[1:])
+    if control is None and start == "steer":
+        return steer_tokens(problem)
+    shape = (len(problem.seeds), *problem.control_shape)
+    if control is None and start == "zero":
+        return np.zeros(shape)
+    path, key = (control, "--control") if control is not None else (Path(start), "optimizer.start")
+    return np.array(np.broadcast_to(control_on_grid(path, problem.t, shape[2:], key), shape))
 
 
 def _joined(parts: list[_Part], ranks: int, seconds: float) -> Ensemble:

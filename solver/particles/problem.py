@@ -82,7 +82,7 @@ class ParticleProblem:
         x = self.initial[chosen]
         yield x
         for n in range(len(self.t) - 1):
-            x = step(self.dynamics, x, W[:, n], self.dt, self._step_noise(n, chosen))
+            x = step(self.dynamics, x, W[:, n], self.dt, self.step_noise(n, chosen))
             yield x
 
     def evaluate(self, W: FloatArray, members: Sequence[int] | None = None) -> BatchEvaluation:
@@ -105,7 +105,7 @@ class ParticleProblem:
             if segment is not segments[-1]:
                 taken, _ = self._taken(start, W, chosen, segment)
             for n, (x, force) in zip(reversed(segment), reversed(taken), strict=True):
-                noise = self._step_noise(n, chosen)
+                noise = self.step_noise(n, chosen)
                 x_bar, W_bar[:, n] = pullback(self.dynamics, x, W[:, n], self.dt, noise, x_bar, force)
         strength = self.case.objective.regularization
         penalty = 0.5 * strength * self.dt * (W**2).sum(axis=(1, 2, 3))
@@ -119,7 +119,7 @@ class ParticleProblem:
         for n in steps:
             force = self.dynamics.force(x)
             before.append((x, force))
-            x = step(self.dynamics, x, W[:, n], self.dt, self._step_noise(n, members), force)
+            x = step(self.dynamics, x, W[:, n], self.dt, self.step_noise(n, members), force)
         return before, x
 
     def interaction_energy(self, x: FloatArray) -> FloatArray:
@@ -151,7 +151,7 @@ class ParticleProblem:
     def _members(self, members: Sequence[int] | None) -> list[int]:
         return list(range(len(self.seeds))) if members is None else list(members)
 
-    def _step_noise(self, n: int, members: list[int]) -> FloatArray | None:
+    def step_noise(self, n: int, members: list[int]) -> FloatArray | None:
         """ξ of a step, (members, N, d); kept for all seeds while that is cheap, else drawn again."""
         if self.dynamics.epsilon == 0.0:
             return None

@@ -54,7 +54,7 @@ class Trained:
 
 
 def train(problem: ParticleProblem, start: FloatArray) -> Trained:
-    """Minimise J for every seed from the control `start` (steps, d, m). Nothing here is collective."""
+    """Minimise J for every seed from the controls `start` (batch, steps, d, m). Nothing here is collective."""
     case, count = problem.case, len(problem.seeds)
     shape, root = problem.control_shape, math.sqrt(problem.dt)
     started = time.perf_counter()
@@ -63,8 +63,8 @@ def train(problem: ParticleProblem, start: FloatArray) -> Trained:
     optimiser = OPTIMISERS[case.optimizer.method]
     tolerance = case.optimizer.gradient_tolerance
     running = [
-        Optimisation(optimiser, root * start.ravel(), optimiser_settings(case, tolerance, float(norm)))
-        for norm in norms
+        Optimisation(optimiser, root * own.ravel(), optimiser_settings(case, tolerance, float(norm)))
+        for own, norm in zip(start, norms, strict=True)
     ]
     evaluations, history = [1] * count, []
     parts: list[dict[bytes, tuple[float, float]]] = [{} for _ in range(count)]

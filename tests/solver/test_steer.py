@@ -12,7 +12,8 @@ import pytest
 from solver.case import Case, CaseError
 from solver.parallel import allreduce
 from solver.problem import Problem
-from solver.steer import carry, follow, saddle_near, saddle_plan, steer
+from solver.saddle import loss_direction, saddle_near, saddle_plan
+from solver.steer import carry, follow, steer
 
 CIRCLE = {
     "geometry.h": 0.06,
@@ -172,7 +173,9 @@ def test_control_already_on_the_path_is_kept(make_problem: Make) -> None:
     """Catches corrections of round-off, which would make carrying a control to its own mesh change it."""
     problem = make_problem("circle", {**CIRCLE, "depth.T": 4.0})
     W = steer(problem)
-    again = follow(problem, saddle_plan(problem, np.array(problem.case.initial_mean)).path, W)
+    start, end = np.array(problem.case.initial_mean), loss_direction(problem.loss, 2)
+    plan = saddle_plan(problem.case, problem.t, start, end)
+    again = follow(problem, plan.path, W)
     np.testing.assert_array_equal(again.W, W)
     assert again.offset[1:].max() < 1e-8
 

@@ -108,7 +108,10 @@ BAD: list[tuple[list[str], str]] = [
     (["--set=particles.seeds=0"], "particles.seeds: 0 is not allowed"),
     (["--set=particles.steps=-1"], "particles.steps: -1 is not allowed: a number above 0 and up to 1e6"),
     (["--set=geometry.manifold=hypersphere"], "geometry.dimension: missing"),
-    (["--set=optimizer.start=steer"], "optimizer.start: 'steer' is a start for the PDE"),
+    (
+        ["--set=optimizer.start=steer", "--set=initial.law=uniform", "--set=particles.n=4096"],
+        "optimizer.start: 'steer' needs a cluster to steer",
+    ),
     (["--control", "nowhere.npz"], "--control: there is no file nowhere.npz"),
 ]
 
