@@ -31,7 +31,19 @@ def pytest_configure(config: pytest.Config) -> None:
             reporter._tw._file = open(os.devnull, "w")  # noqa: SIM115
 
 
+# The files that take longest, so that no process starts one of them when the others have nothing left to do.
+LONGEST = (
+    "solver/test_run.py", "system/test_forward_reference.py", "docs/test_notebook.py", "solver/theory/test_run.py",
+    "system/test_gradient_growth.py", "system/test_optimal_control.py", "system/test_sweep_reaches_lbfgs.py",
+    "system/test_mean_field.py", "solver/particles/test_step.py", "postprocess/test_compare.py",
+    "system/test_bag_of_words.py", "solver/test_parts.py", "system/test_softmax.py", "solver/test_steer.py",
+    "system/test_heat_flow.py", "solver/test_training.py", "system/test_antipodal_clusters.py",
+)  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {str(ROOT / "tests" / name): place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(str(item.path), len(rank)))
     if MPI.COMM_WORLD.size > 1:
         items[:] = [item for item in items if item.get_closest_marker("serial") is None]
 

@@ -6,7 +6,7 @@ marks=$1
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 echo "== tests on 1 rank"
-"$PY" -m pytest -q -m "$marks" -n logical --maxprocesses 4 --dist loadfile
+"$PY" -m pytest -q -m "$marks" -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 for n in 3 2 8; do
   selection="($marks) and not serial"
   [ "$n" = 3 ] || selection="$selection and ranks"

@@ -157,6 +157,7 @@ SETTINGS = {
     "depth.layer": 1.0,
     "output.frames": 6,
     "output.formats": "['vtk']",
+    "optimizer.gradient_tolerance": 1e-2,
     "particles.n": 200,
     "particles.seeds": 3,
 }

@@ -169,6 +169,7 @@ def test_continuation_stays_at_the_saddle(make_problem: Make) -> None:
     assert finest[0].J < 1.2 * history[0].J
 
 
+@pytest.mark.serial
 def test_control_already_on_the_path_is_kept(make_problem: Make) -> None:
     """Catches corrections of round-off, which would make carrying a control to its own mesh change it."""
     problem = make_problem("circle", {**CIRCLE, "depth.T": 4.0})

@@ -31,6 +31,7 @@ def ratio_at(problem: Problem) -> float:
     return ratio
 
 
+@pytest.mark.serial  # minutes where ranks outnumber cores; two meshes on ranks: the optimum below
 def test_solve_converges_through_two_meshes(make_problem: Callable[..., Problem]) -> None:
     """Would catch a control lost between meshes, a tolerance relative to the wrong mesh, wrong sweep counts."""
     problem = make_problem("sphere", {"geometry.h": 0.2, "geometry.continuation": [0.4], "noise.epsilon": 0.1})
@@ -62,7 +63,7 @@ def test_continuation_meshes_that_are_not_coarser_are_left_out(make_problem: Cal
 def test_optimum_does_not_depend_on_ranks(make_case: Callable[..., object], comm: MPI.Comm) -> None:
     """Would catch an optimiser that sees different numbers on different ranks: J must agree to 1e-8."""
     overrides = {"noise.epsilon": 0.1, "depth.T": 2.0, "depth.layer": 1.0, "optimizer.gradient_tolerance": 1e-6}
-    case = make_case("circle", overrides)
+    case = make_case("circle", {**overrides, "geometry.continuation": [0.2]})
     together, alone = Problem(case, comm).solve(), Problem(case, MPI.COMM_SELF).solve()
     assert together.converged
     assert alone.converged

@@ -8,10 +8,13 @@ from system.studies import circle_h, heat_convergence, heat_errors
 CIRCLE_H = tuple(circle_h(n) for n in (100, 200, 400))
 SPHERE_H = (0.15, 0.12, 0.1, 0.07, 0.05)
 DEGREES = (1, 2, 3, 4)
+SERIAL = pytest.mark.serial
 
 
 @pytest.mark.parametrize("manifold", ["circle", "sphere"])
-@pytest.mark.parametrize("degree", DEGREES)
+@pytest.mark.parametrize(
+    "degree", [degree if degree == 2 else pytest.param(degree, marks=SERIAL) for degree in DEGREES]
+)
 def test_harmonics_decay_at_the_exact_rate(manifold: str, degree: int) -> None:
     """Within h² of 1, relative to a mode's own wave number: catches √ε for ε, a factor 2, arcs where chords belong."""
     h = {"circle": CIRCLE_H[1], "sphere": 0.1}[manifold]

@@ -20,6 +20,7 @@ from solver.theory.stationary import stationary_state
 
 MANIFOLDS = ("circle", "sphere")
 SCHEMES = ("mprk2", "euler")
+SERIAL = pytest.mark.serial
 MESH = {"circle": 0.15, "sphere": 0.45}
 LU = {"petsc__ksp_type": "preonly", "petsc__pc_type": "lu"}
 
@@ -160,9 +161,9 @@ def test_direct_solves_are_exactly_nonnegative_and_conserve_more(
     assert_conserved(problem, steps, 1e-12)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("manifold", MANIFOLDS)
-@pytest.mark.parametrize("epsilon", [0.0, 0.02])
+@pytest.mark.parametrize("scheme", ["mprk2", pytest.param("euler", marks=SERIAL)])
+@pytest.mark.parametrize("manifold", [pytest.param("circle", marks=SERIAL), "sphere"])
+@pytest.mark.parametrize("epsilon", [pytest.param(0.0, marks=SERIAL), 0.02])
 def test_long_run_keeps_mass_without_any_allowance(manifold: str, scheme: str, epsilon: float) -> None:
     """200 steps at Δt ≤ 0.1, ‖W‖ ≤ 1: catches mass errors that add up from step to step."""
     problem = Problem(make_case(manifold, 2 * MESH[manifold] / 3, epsilon, 20.0, 200, depth__scheme=scheme))
@@ -173,6 +174,7 @@ def test_long_run_keeps_mass_without_any_allowance(manifold: str, scheme: str, e
     assert_not_negative(problem, steps, 1e-13)
 
 
+@SERIAL
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("manifold", MANIFOLDS)
 @pytest.mark.parametrize("epsilon", [0.0, 1e-3])
@@ -198,6 +200,7 @@ def test_align_stays_nonnegative_when_all_tokens_reach_the_target(manifold: str,
     assert -excess - 4 * np.finfo(float).eps <= loss < 0.1
 
 
+@SERIAL  # fewer steps on 3 ranks: test_gibbs_state_stays_fixed
 @pytest.mark.parametrize(
     ("scheme", "manifold", "epsilon", "dt", "sign"),
     [
@@ -246,7 +249,7 @@ def assert_taylor_order_two(problem: Problem, W: np.ndarray, seed: int) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("manifold", MANIFOLDS)
-@pytest.mark.parametrize("size", [0.0, 1.0, 10.0])
+@pytest.mark.parametrize("size", [pytest.param(0.0, marks=SERIAL), 1.0, pytest.param(10.0, marks=SERIAL)])
 def test_gradient_passes_the_taylor_test(manifold: str, scheme: str, size: float) -> None:
     """Catches any wrong transpose: of β′, of the moments, of the Patankar ratio, of the √Δt weights."""
     problem = Problem(make_case(manifold, MESH[manifold], 0.05, 1.0, 10, depth__scheme=scheme))

@@ -11,7 +11,12 @@ SPHERE_H = (0.2, 0.15, 0.12, 0.1, 0.07, 0.05)
 
 @pytest.mark.parametrize(
     ("manifold", "epsilon", "h"),
-    [("circle", 0.1, circle_h(400)), ("circle", 0.01, circle_h(400)), ("sphere", 0.1, 0.1), ("sphere", 0.05, 0.1)],
+    [
+        pytest.param("circle", 0.1, circle_h(400), marks=pytest.mark.serial),
+        ("circle", 0.01, circle_h(400)),
+        ("sphere", 0.1, 0.1),
+        pytest.param("sphere", 0.05, 0.1, marks=pytest.mark.serial),
+    ],
 )
 def test_fine_meshes_agree_with_the_reference(manifold: str, epsilon: float, h: float) -> None:
     """Within 1e-3: catches a wrong ½, a wrong entropy, a fixed point of another well, sums over ghosts."""

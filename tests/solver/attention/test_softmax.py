@@ -89,6 +89,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
 def test_expansion_too_coarse_for_the_logarithm_is_refused(
     settings: dict[str, object], message: str, make_case: MakeCase, comm: MPI.Comm
@@ -98,6 +99,7 @@ def test_expansion_too_coarse_for_the_logarithm_is_refused(
         create_expansion(make_case("circle", {**NORMALIZED, **settings}), comm)
 
 
+@pytest.mark.serial
 def test_looser_tolerance_reaches_larger_eigenvalues(make_case: MakeCase, comm: MPI.Comm) -> None:
     """Catches a refusal of what can be had: λ₁ = 4 at a tolerance of 1e-8, relative to the smallest value."""
     case = make_case("circle", {**NORMALIZED, "attention.eigenvalues": [4.0, 2.0], "attention.tolerance": 1e-8})

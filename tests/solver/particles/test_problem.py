@@ -45,6 +45,7 @@ def controls(problem: ParticleProblem, size: float, seed: int) -> np.ndarray:
     return size * np.random.default_rng(seed).standard_normal(shape)
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("name", VARIANTS)
 def test_gradient_has_taylor_order_two(name: str, make_case: MakeCase) -> None:
     """Catches any error of the pathwise adjoint, with the noise held fixed, at a control not evaluated before."""
@@ -81,6 +82,7 @@ def test_gradient_of_seeds_spread_over_ranks(make_case: MakeCase, comm: MPI.Comm
     assert np.log2(remainders[0] / remainders[1]) == pytest.approx(2.0, abs=0.05)
 
 
+@pytest.mark.serial
 def test_rope_is_plain_attention_in_turned_frames(make_case: MakeCase) -> None:
     """Catches R in place of Rᵀ, planes that do not commute in the wrong order, and labels of the wrong tokens."""
     rope = {"auxiliary.kernel": "rope", "auxiliary.planes": [[1, 2], [1, 3]], "auxiliary.frequencies": [2.0, 0.7]}
@@ -101,6 +103,7 @@ def test_rope_is_plain_attention_in_turned_frames(make_case: MakeCase) -> None:
     assert turned.interaction_energy(here) == pytest.approx(plain.interaction_energy(there), rel=1e-13)
 
 
+@pytest.mark.serial
 def test_labels(make_case: MakeCase) -> None:
     """Catches labels that change with N or the seed, or that are there although none were asked for."""
     assert not token_labels(make_case("circle"), 5).any()
@@ -131,6 +134,7 @@ def test_bad_labels_are_named(settings: dict[str, object], message: str, make_ca
         make_case("circle", {f"auxiliary.{key}": value for key, value in {"kernel": "rope", **settings}.items()})
 
 
+@pytest.mark.serial
 def test_sphere_and_beyond(make_case: MakeCase) -> None:
     """Catches an adjoint tied to d = 2: Taylor order 2 on S² and S⁴."""
     beyond = {"geometry.manifold": "hypersphere", "geometry.dimension": 5, "geometry.h": None, "depth.layer": 0.5}
@@ -145,6 +149,7 @@ def test_sphere_and_beyond(make_case: MakeCase) -> None:
         assert np.log2(remainders[0] / remainders[1]) == pytest.approx(2.0, abs=0.1)
 
 
+@pytest.mark.serial
 def test_batch_is_the_seeds_one_by_one(make_case: MakeCase) -> None:
     """Catches seeds that see each other, and noise keyed by position in the batch."""
     case = make_case("circle", SMALL)
@@ -159,6 +164,7 @@ def test_batch_is_the_seeds_one_by_one(make_case: MakeCase) -> None:
     assert np.abs(some.J - found.J[[2, 0]]).max() <= 1e-13
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("steps", [1.0, 10.0, 11.0, 16.0])
 def test_what_is_not_kept_is_computed_again(steps: float, make_case: MakeCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a gradient along other noise or tokens than the forward run's, where these are too large to be kept."""
@@ -175,6 +181,7 @@ def test_what_is_not_kept_is_computed_again(steps: float, make_case: MakeCase, m
     assert np.array_equal(first.gradient, again.gradient)
 
 
+@pytest.mark.serial
 def test_loss_without_derivative_is_differentiated(make_case: MakeCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches differences that are coarser than the adjoint: a user's loss must give the built-in one's gradient."""
     problem = make(make_case("circle", {**SMALL, **WORDS}), [0])
@@ -191,6 +198,7 @@ def test_loss_without_derivative_is_differentiated(make_case: MakeCase, monkeypa
     assert np.abs(problem.evaluate(W).gradient - exact.gradient).max() <= 1e-9 * np.abs(exact.gradient).max()
 
 
+@pytest.mark.serial
 def test_stationary_law_in_a_fixed_potential(make_case: MakeCase) -> None:
     """Catches a wrong balance of drift and noise: with Wσ = (w, 0) constant the law is von Mises, κ = w/ε."""
     from scipy.special import i0, i1

@@ -91,8 +91,8 @@ def test_pullback_is_the_transpose_of_one_step(d: int, softmax: bool) -> None:
     assert float((bar * difference).sum()) == pytest.approx(exact, rel=1e-7)
 
 
-@pytest.mark.parametrize("d", [2, 3, 5])
-@pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0])
+# Only ε Δt enters, and it is the same for all: every d once, and every ε once.
+@pytest.mark.parametrize(("d", "epsilon"), [(2, 0.3), (3, 0.05), (5, 1.0)])
 def test_noise_decorrelates_at_the_rate_of_the_laplacian(d: int, epsilon: float) -> None:
     """Catches ε in place of 2ε, and a missing curvature drift: E⟨X_t, X_0⟩ = e^{−(d−1)εt}, three standard errors."""
     T, steps, count = 0.5 / epsilon, 200, 40_000
@@ -134,11 +134,12 @@ def test_bias_of_the_stationary_law_falls_with_the_step(d: int) -> None:
         assert coarse / fine >= 2.0
 
 
-def test_norms_stay_one() -> None:
-    """Catches drift off the sphere: 1e-12 over 10⁵ steps, noise and drift on."""
+@pytest.mark.parametrize(("steps", "bound"), [(10_000, 1e-13), pytest.param(100_000, 1e-12, marks=pytest.mark.slow)])
+def test_norms_stay_one(steps: int, bound: float) -> None:
+    """Catches drift off the sphere: 1e-12 over 10⁵ steps, or 1e-17 a step, noise and drift on."""
     dynamics = TokenDynamics(None, identity(3), 0.3)
     x, W = unit((1, 4, 3)), np.random.default_rng(1).standard_normal((1, 3, 3))
     noise = normals([0], 0, 4, 3)
-    for n in range(100_000):
+    for n in range(steps):
         x = step(dynamics, x, W, 0.01, noise if n % 2 else -noise)
-    assert np.abs(np.linalg.norm(x, axis=-1) - 1).max() <= 1e-12
+    assert np.abs(np.linalg.norm(x, axis=-1) - 1).max() <= bound

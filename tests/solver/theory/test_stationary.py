@@ -33,7 +33,7 @@ def _setup(make_space: MakeSpace, manifold: str, side: float = 1.0) -> tuple[Spa
 
 
 @pytest.mark.parametrize("manifold", ["circle", "sphere"])
-@pytest.mark.parametrize("side", [1.0, -1.0])
+@pytest.mark.parametrize("side", [1.0, pytest.param(-1.0, marks=pytest.mark.serial)])
 @pytest.mark.parametrize("epsilon", [0.02, 0.1])
 def test_state_is_a_self_consistent_gibbs_density(
     manifold: str, side: float, epsilon: float, make_space: MakeSpace
@@ -67,6 +67,7 @@ def test_energy_is_below_that_of_the_start_and_of_neighbours(manifold: str, make
         assert energy > state.energy
 
 
+@pytest.mark.serial
 def test_both_wells_are_mirror_images(make_space: MakeSpace) -> None:
     """Catches a state that depends on more than its well: E at +e₁ equals E at −e₁ on the symmetric circle mesh."""
     space, attention, start = _setup(make_space, "circle")
@@ -80,6 +81,7 @@ def test_both_wells_are_mirror_images(make_space: MakeSpace) -> None:
     assert energies[0] == pytest.approx(energies[1], rel=1e-4)
 
 
+@pytest.mark.serial
 def test_small_noise_energy_tends_to_the_diracs(make_space: MakeSpace) -> None:
     """Catches E_min with a wrong factor: at small ε, E ≈ −½e^{λ₁} + ε [½ − ½ log(2πe v)] with v = ε/(λ₁e^{λ₁})."""
     space = make_space("circle", 0.02)
