@@ -16,7 +16,7 @@ from postprocess.document import markdown_table, study
 from postprocess.members import Member, Sample, read_members
 from postprocess.reported import BAG_OF_WORDS, PHASES
 
-__all__ = ["main", "paper_tables"]
+__all__ = ["effort_cells", "main", "paper_tables", "shown"]
 
 _MISSING = "–"
 _HEAD = (
@@ -116,13 +116,13 @@ def _phase_cells(member: Member, theory: Member | None) -> list[str]:
         member.sample("plateau_variation").text(".1e"),
         member.sample("displacement").text(),
         member.sample("terminal_rate").text(),
-        *(_shown(theory.theory_value("R_rho", which) if theory else None) for which in ("value", "closed_form")),
+        *(shown(theory.theory_value("R_rho", which) if theory else None) for which in ("value", "closed_form")),
         member.sample("J").text(".5f"),
-        *_effort([member]),
+        *effort_cells([member]),
     ]
 
 
-def _effort(members: Sequence[Member]) -> list[str]:
+def effort_cells(members: Sequence[Member]) -> list[str]:
     """Tolerance on the relative gradient, how many met it, and evaluations (of one system, on all meshes)."""
     if members[0].key("optimizer.method") == "none":
         return [_MISSING, _MISSING]
@@ -141,7 +141,8 @@ def _joined(members: Sequence[Member], name: str) -> Sample:
     )
 
 
-def _shown(value: float | None, digits: str = ".3f") -> str:
+def shown(value: float | None, digits: str = ".3f") -> str:
+    """A number, or – for none."""
     return _MISSING if value is None else f"{value:{digits}}"
 
 
@@ -170,7 +171,7 @@ def _word_table(results: Path) -> str | None:
                 f"{kappa:g}", source, str(_joined(members, "loss").count),
                 *(_joined(members, name).text() for name in _WORD_READINGS),
                 _joined(members, "coverage").text(".1f"), _joined(members, "terminal_rate").text(),
-                Sample(known, len(ratios)).text(), *_effort(members),
+                Sample(known, len(ratios)).text(), *effort_cells(members),
             ])  # fmt: skip
     return markdown_table(head, rows) if rows else None
 
@@ -185,12 +186,12 @@ def _rate_table(members: Sequence[Member]) -> str | None:
         optimum, gradient = phases["terminal_rate"], phases["untrained_gradient_rate"]
         off = None if optimum is None or gradient is None else 100.0 * (optimum / gradient - 1.0)
         theory = [
-            _shown(member.theory_value("R_rho", which), ".4f") for which in ("value", "extrapolated", "closed_form")
+            shown(member.theory_value("R_rho", which), ".4f") for which in ("value", "extrapolated", "closed_form")
         ]
         rows.append([
             f"{member.second:g}", f"{member.key('geometry.h'):g}", str(member.summary["dofs"]),
-            f"{member.key('depth.first_step'):g}", _shown(optimum, ".4f"), _shown(gradient, ".4f"),
-            _MISSING if off is None else f"{off:+.2f} %", *theory, *_effort([member]),
+            f"{member.key('depth.first_step'):g}", shown(optimum, ".4f"), shown(gradient, ".4f"),
+            _MISSING if off is None else f"{off:+.2f} %", *theory, *effort_cells([member]),
         ])  # fmt: skip
     return markdown_table(head, rows) if rows else None
 

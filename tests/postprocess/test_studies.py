@@ -1,0 +1,180 @@
+"""Pages of studies: tables and pictures from the folders of small sweeps."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from postprocess.document import write_page
+from postprocess.members import Member, Sample, read_members
+from postprocess.tables import main as write_paper
+from postprocess.tables import paper_tables
+from postprocess.two_optima import crossings, escape_depth, family
+from postprocess.two_optima import main as write_families
+from solver.particles.run import main as train_tokens
+from solver.run import main as solve
+from solver.theory.families import crossing
+
+pytestmark = pytest.mark.serial
+
+CASE = """
+title = "Small"
+[geometry]
+manifold = "circle"
+h = 0.1
+allow_coarse = true
+[attention]
+eigenvalues = [1.0, 0.65]
+[noise]
+epsilon = 0.05
+[initial]
+mean = [0.825, 0.565]
+[depth]
+T = 8.0
+layer = 2.0
+first_step = 0.25
+[optimizer]
+gradient_tolerance = 0.1
+[particles]
+n = 16
+seeds = 3
+steps = 4
+[output]
+formats = ["vtk"]
+frames = 3
+figures = false
+[sweep]
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """results/align and results/align-particles, and results/families."""
+    folder = tmp_path_factory.mktemp("study")
+    case = folder / "case.toml"
+    case.write_text(CASE + '"attention.eigenvalues" = [[1.0, 0.65], [1.0, 0.2]]\n', encoding="utf-8")
+    assert solve([str(case), "-o", str(folder / "align"), "--quiet"]) == 0
+    assert train_tokens([str(case), "-o", str(folder / "align-particles"), "--quiet"]) == 0
+    case.write_text(CASE + '"optimizer.start" = ["zero", "steer"]\n', encoding="utf-8")
+    assert solve([str(case), "-o", str(folder / "families"), "--quiet"]) == 0
+    return folder
+
+
+def _rows(table: str | None) -> dict[tuple[str, str], list[str]]:
+    """Cells of a Markdown table by (setting, source)."""
+    assert table is not None
+    lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()]
+    assert len({len(line) for line in lines}) == 1
+    return {(cells[0], cells[1]): cells[2:] for cells in lines[2:]}
+
+
+def test_row_of_tokens_is_mean_and_deviation_over_the_seeds(results: Path) -> None:
+    """Catches a row that belongs to another member, a population deviation, and successes that are not joint."""
+    table = _rows(paper_tables(results)["align"])
+    summary = json.loads((results / "align-particles" / "eigenvalues=1.0,0.2" / "summary.json").read_text())
+    cells = table[("λ₂ = 0.2", "tokens")]
+    counts = [sum(row[name] for row in summary["seeds"]) for name in ("clustered", "plateau", "escaped")]
+    assert cells[0] == f"{counts[0]} / {counts[1]} / {counts[2]} of 3"
+    J = np.array([row["J"] for row in summary["seeds"]])
+    assert f"{J.mean():.5f} ± {J.std(ddof=1):.5f}" in cells
+    evaluations = np.array([row["evaluations"] for row in summary["seeds"]])
+    assert cells[-2:] == ["1e-01", f"{evaluations.mean():.0f} ± {evaluations.std(ddof=1):.0f}"]
+
+
+def test_row_of_the_density_stands_beside_the_reported_one(results: Path) -> None:
+    table = _rows(paper_tables(results)["align"])
+    summary = json.loads((results / "align" / "eigenvalues=1.0,0.65" / "summary.json").read_text())
+    cells = table[("λ₂ = 0.65", "density")]
+    assert f"{summary['phases']['displacement']:.3f}" in cells
+    assert cells[-1] == str(summary["optimizer"]["forward_solves"])
+    reported = table[("λ₂ = 0.65", "P1")]
+    assert reported[6:8] == ["0.08", "0.07"]
+    assert ("λ₂ = 0.3", "P1") not in table
+
+
+def test_page_says_what_is_missing(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a page with holes that does not say so, and a command that fails for want of one experiment."""
+    page = tmp_path / "docs" / "page.md"
+    assert write_paper([str(results), "-o", str(page)]) == 0
+    said = capsys.readouterr()
+    assert "no results for: no_training, noise, depth" in said.err
+    assert "*Not run yet.*" in page.read_text(encoding="utf-8")
+    assert "{{" not in page.read_text(encoding="utf-8")
+    assert (page.parent / "images" / "paper_plateau.png").stat().st_size > 10_000
+    assert not (page.parent / "images" / "paper_widths.png").exists()
+
+
+def test_page_of_the_families(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "families.md"
+    assert write_families([str(results), "-o", str(page)]) == 0
+    assert "| from W = 0 |" in page.read_text(encoding="utf-8")
+    for name in ("families_densities", "families_depth"):
+        assert (tmp_path / "images" / f"{name}.png").stat().st_size > 10_000
+
+
+def test_no_results_and_damaged_results(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a traceback."""
+    assert write_paper([str(tmp_path / "nowhere")]) == 2
+    assert "there is no such folder; `make paper` fills results/paper" in capsys.readouterr().err
+    member = tmp_path / "align" / "one"
+    member.mkdir(parents=True)
+    (member / "case.toml").write_text("", encoding="utf-8")
+    (member / "summary.json").write_text("{", encoding="utf-8")
+    assert write_paper([str(tmp_path), "-o", str(tmp_path / "page.md")]) == 2
+    assert "summary.json: damaged" in capsys.readouterr().err
+
+
+def test_place_without_a_table(tmp_path: Path) -> None:
+    with pytest.raises(KeyError):
+        write_page("paper-tables.md", {}, tmp_path / "page.md")
+
+
+def test_families_are_told_apart(results: Path) -> None:
+    """Catches a verdict by the start alone; and the escape is dated where the angle last rises through 0.8 rad."""
+    by_start = {member.key("optimizer.start"): member for member in read_members(results / "families")}
+    assert family(by_start["zero"]) == "late"
+    assert family(by_start["steer"]) == "saddle"
+    late, saddle = (escape_depth(by_start[start]) for start in ("zero", "steer"))
+    assert late is not None
+    assert saddle is not None
+    assert saddle < 2.0 < 6.0 < late
+    columns = by_start["zero"].run().trajectory
+    assert np.interp(late, columns["t"], columns["angle"]) == pytest.approx(0.8)
+
+
+class _Made(Member):
+    """A member whose J is a formula."""
+
+    def run(self) -> object:  # type: ignore[override]
+        late = self.key("optimizer.start") == "zero"
+        columns = {"t": np.array([0.0, 1.0]), "mean_1": np.full(2, float(late)), "mean_2": np.full(2, float(not late))}
+        return type("Run", (), {"trajectory": columns})
+
+
+def test_crossing_is_where_the_difference_vanishes() -> None:
+    """Catches differences in degrees, and the wrong root of the parabola."""
+    members = []
+    for degrees in (45.0, 50.0, 55.0, 60.0):
+        angle = math.radians(degrees)
+        for start, J in (("zero", (angle - 0.9) * (1.0 + 0.1 * angle)), ("steer", 0.0)):
+            case = {
+                "noise": {"epsilon": 0.01},
+                "initial": {"kappa": 3.0, "mean": [math.cos(0.6), math.sin(0.6)]},
+                "attention": {"eigenvalues": [1.0, 0.65]},
+                "objective": {"target": [math.cos(angle), math.sin(angle)], "regularization": 0.01},
+                "optimizer": {"start": start},
+            }
+            members.append(_Made(Path(), case, {"objective": {"J": J}}, {}))
+    (found,) = crossings(members)
+    assert found.measured == pytest.approx(0.9, abs=1e-9)
+    assert found.predicted == pytest.approx(crossing((1.0, 0.65), 0.6, 0.01))
+
+
+def test_sample() -> None:
+    assert Sample((1.0, 2.0, 3.0), 4).text(".1f") == "2.0 ± 1.0"
+    assert Sample((2.0,), 1).text(".1f") == "2.0"
+    assert Sample((), 3).text() == "–"
