@@ -60,6 +60,7 @@ def two_optima_tables(results: Path) -> dict[str, str | None]:
     """
     return {
         "effort": _effort(read_members(results / "effort")),
+        "effort_graded": _effort(read_members(results / "effort_graded")),
         "effort_sphere": _effort(read_members(results / "effort_sphere")),
         "families": _members(read_members(results / "families"), "T", "depth.T"),
         "families_sphere": _members(read_members(results / "families_sphere"), "T", "depth.T"),

@@ -21,6 +21,8 @@ _COMMANDS = {
     "doctor": ("solver.doctor", "what is installed, what is missing, how to get it"),
     "figures": ("postprocess.figures", "draw the figures of a run"),
     "compare": ("postprocess.compare", "a run of the PDE beside a run of particles"),
+    "tables": ("postprocess.tables", "P1's experiments as a page, from the folders `make paper` fills"),
+    "two-optima": ("postprocess.two_optima", "the two families of optima as a page"),
 }
 
 
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage() -> str:
-    lines = [f"  {name:<9} {text}" for name, (_, text) in _COMMANDS.items()]
+    lines = [f"  {name:<10} {text}" for name, (_, text) in _COMMANDS.items()]
     return "\n".join(["usage: turnpike COMMAND ...", "", *lines, "", "turnpike COMMAND --help says more."])
 
 
