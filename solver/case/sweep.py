@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,12 @@ def load_members(path: str | Path, overrides: Mapping[str, Any] | None = None) -
     lists, combine, warm = _table(path, overrides)
     plain = {name: value for name, value in overrides.items() if name.split(".")[0] != "sweep"}
     rows = list(zip(*lists.values(), strict=True)) if combine == "zip" else list(itertools.product(*lists.values()))
+    problems = [
+        f"{name}: it is swept; replace its values by --set 'sweep.{name}=[…]'" for name in plain if name in lists
+    ]
+    problems += [f"sweep: {_shown_row(lists, row)} appears more than once" for row in _repeated(rows)]
+    if problems:
+        raise CaseError(f"{path.name}: {problem}" for problem in problems)
     names = _names(list(lists), rows)
     members, errors = [], dict[str, list[str]]()
     for name, row in zip(names, rows, strict=True):
@@ -82,16 +89,17 @@ def _table(path: Path, overrides: dict[str, Any]) -> tuple[dict[str, list[Any]],
     raw = read_case_file(path).get("sweep", {})
     if not isinstance(raw, dict):
         raise CaseError([f"{path.name}: sweep: a table [sweep] is needed"])
-    table = _flat(raw)
+    table, problems = _flat(raw)
     table |= {name.partition(".")[2]: value for name, value in overrides.items() if name.startswith("sweep.")}
     combine, warm = table.pop("combine", "product"), table.pop("warm_start", False)
-    problems = []
     if combine not in _COMBINE:
         problems.append(f"sweep.combine: {combine!r} is not allowed: 'product' or 'zip'")
     if not isinstance(warm, bool):
         problems.append(f"sweep.warm_start: {warm!r} is not allowed: true or false")
     for key, values in table.items():
-        if key.count(".") != 1:
+        if key == "output.directory":
+            problems.append("sweep.output.directory: not allowed: every member gets a folder in the sweep's")
+        elif key.count(".") != 1:
             problems.append(f'sweep.{key}: unknown: allowed: combine, warm_start, "section.key"')
         elif not isinstance(values, list) or not values:
             problems.append(f'sweep."{key}": {values!r} is not allowed: a list of at least one value')
@@ -108,15 +116,26 @@ def _table(path: Path, overrides: dict[str, Any]) -> tuple[dict[str, list[Any]],
     return table, combine, warm
 
 
-def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
-    """``depth.T = [..]``, read by TOML as a table in a table, is ``"depth.T" = [..]``."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            flat |= {f"{key}.{name}": item for name, item in value.items()}
-        else:
-            flat[key] = value
-    return flat
+def _flat(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """``depth.T = [..]``, read by TOML as a table in a table, is ``"depth.T" = [..]``; and keys written both ways."""
+    flat: dict[str, Any] = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    problems = []
+    for section, keys in table.items():
+        for name, item in keys.items() if isinstance(keys, dict) else ():
+            if f"{section}.{name}" in flat:
+                problems.append(f'sweep: "{section}.{name}" and {section}.{name} are the same key, written twice')
+            flat[f"{section}.{name}"] = item
+    return flat, problems
+
+
+def _repeated(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Combinations that appear more than once."""
+    counts = collections.Counter(map(repr, rows))
+    return [row for k, row in enumerate(rows) if counts[repr(row)] > 1 and repr(row) not in map(repr, rows[:k])]
+
+
+def _shown_row(keys: Iterable[str], row: tuple[Any, ...]) -> str:
+    return ", ".join(f"{key} = {value}" for key, value in zip(keys, row, strict=True))
 
 
 def _names(keys: list[str], rows: list[tuple[Any, ...]]) -> list[str]:

@@ -60,8 +60,10 @@ def test_names_stay_usable(write: Write) -> None:
 
 def test_paths_are_relative_to_the_case(write: Write) -> None:
     """Catches swept paths looked up in the working folder."""
-    path = write(GOOD + '[sweep]\n"output.directory" = ["one", "two"]\n')
-    assert load_members(path)[0][1].case.output.directory == path.parent / "two" / load_members(path)[0][1].name
+    path = write(GOOD + '[sweep]\n"optimizer.start" = ["one.npz", "two.npz"]\n')
+    for name in ("one.npz", "two.npz"):
+        (path.parent / name).touch()
+    assert load_members(path)[0][1].case.optimizer.start == str(path.parent / "two.npz")
 
 
 @pytest.mark.parametrize(
@@ -77,6 +79,9 @@ def test_paths_are_relative_to_the_case(write: Write) -> None:
         (f'"depth.T" = {list(range(1, 200))}\n"noise.epsilon" = {list(range(1, 200))}', "members: at most 10000"),
         ('"depth.T" = [4, -1]', "a number above 0 (1e-9 to 1e9) (T=-1)"),
         ('"depth.depth" = [4, 5]', "depth.depth: unknown key"),
+        ('"depth.T" = [4.0, 4.0]', "sweep: depth.T = 4.0 appears more than once"),
+        ('"depth.T" = [4.0]\ndepth.T = [6.0]', 'sweep: "depth.T" and depth.T are the same key, written twice'),
+        ('"output.directory" = ["a", "b"]', "sweep.output.directory: not allowed: every member gets a folder"),
     ],
 )
 def test_mistakes_are_named(table: str, message: str, write: Write) -> None:
@@ -85,6 +90,17 @@ def test_mistakes_are_named(table: str, message: str, write: Write) -> None:
         load_members(write(f"{GOOD}[sweep]\n{table}\n"))
     assert message in str(caught.value)
     assert len(caught.value.lines) == 1
+
+
+def test_key_swept_and_set_is_refused(write: Write) -> None:
+    """Catches --set of a swept key being ignored without a word."""
+    with pytest.raises(CaseError, match=r"depth\.T: it is swept; replace its values by --set 'sweep\.depth\.T="):
+        load_members(write(PRODUCT), {"depth.T": 5.0})
+
+
+def test_equal_pairs_are_members_once_but_equal_values_may_be_zipped(write: Write) -> None:
+    text = GOOD + '[sweep]\ncombine = "zip"\n"depth.T" = [4.0, 6.0, 8.0]\n"noise.epsilon" = [0.05, 0.05, 0.1]\n'
+    assert len(load_members(write(text))[0]) == 3
 
 
 def test_without_a_sweep(write: Write) -> None:
