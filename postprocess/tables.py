@@ -24,7 +24,7 @@ _HEAD = (
     "variation of the plateau", "displacement", "rate of ‖W‖", "R_ρ", "closed form", "J", "tolerance", "evaluations",
 )  # fmt: skip
 _REPORTED = ("phases", "initial_width", "plateau_width", "final_width", "variation", "displacement", "rate", "R_rho")
-_WORD_READINGS = ("untrained_loss", "loss", "angular_divergence", "dispersion")
+_SPREAD = 0.5  # rad: of tokens that training has spread, not only turned
 _WIDTHS = ("initial_width", "plateau_width", "final_width")
 
 
@@ -153,23 +153,27 @@ def _word_table(results: Path) -> str | None:
         "tokens": read_members(results / "bag_of_words-particles"),
     }
     kappas = sorted({member.key("objective.kappa") for members in sources.values() for member in members})
-    head = ("κ", "source", "systems", "loss untrained", "loss", "Δθ", "dispersion", "words covered", "rate of ‖W‖",
+    head = ("κ", "source", "systems", "loss untrained", "loss", "Δθ", "of them Δθ > 0.5",
+            "Δθ of those", "dispersion", "words covered", "rate of ‖W‖",
             "R_ρ", "tolerance", "evaluations")  # fmt: skip
     rows = []
     for kappa in kappas:
         if kappa in BAG_OF_WORDS:
             divergence, rate, ratio = BAG_OF_WORDS[kappa]
             two = [_MISSING] * 2
-            rows.append([f"{kappa:g}", "P1", "20", *two, divergence, *two, rate, ratio, *two])
+            rows.append([f"{kappa:g}", "P1", "20", *two, divergence, *two, *two, rate, ratio, *two])
         for source, found in sources.items():
             members = [member for member in found if member.key("objective.kappa") == kappa]
             if not members:
                 continue
             ratios = [member.theory_value("R_rho") for member in members]
             known = tuple(value for value in ratios if value is not None)
+            divergences = _joined(members, "angular_divergence")
+            spread = Sample(tuple(value for value in divergences.values if value > _SPREAD), divergences.count)
             rows.append([
-                f"{kappa:g}", source, str(_joined(members, "loss").count),
-                *(_joined(members, name).text() for name in _WORD_READINGS),
+                f"{kappa:g}", source, str(divergences.count), _joined(members, "untrained_loss").text(),
+                _joined(members, "loss").text(), divergences.text(), f"{len(spread.values)}/{spread.count}",
+                spread.text(), _joined(members, "dispersion").text(),
                 _joined(members, "coverage").text(".1f"), _joined(members, "terminal_rate").text(),
                 Sample(known, len(ratios)).text(), *effort_cells(members),
             ])  # fmt: skip
