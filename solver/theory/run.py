@@ -42,8 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start(comm)
     parser = _parser()
     options = parser.parse_args(arguments)
-    if options.alpha is not None and (not options.one_step or len(set(options.alpha)) < 3):
-        parser.error("--alpha takes at least three different step sizes, and belongs to --one-step")
+    if options.alpha is not None and (not options.one_step or not _apart(options.alpha)):
+        parser.error("--alpha takes at least three step sizes, 1 % apart or more, and belongs to --one-step")
     start_log(comm, options.quiet)
     try:
         case = read_case(comm, options.case, options.overrides)
@@ -90,9 +90,15 @@ def _positive(text: str) -> float:
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not 0.0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number > 0")
+    if not 1e-12 <= value <= 1e12:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1e-12 to 1e12")
     return value
+
+
+def _apart(alphas: Sequence[float]) -> bool:
+    """Whether a parabola in α can be fitted."""
+    rising = np.sort(alphas)
+    return len(rising) >= 3 and bool((rising[1:] >= 1.01 * rising[:-1]).all())
 
 
 def _run(comm: MPI.Comm, case: Case, directory: Path, options: argparse.Namespace) -> int:
@@ -112,6 +118,9 @@ def _run(comm: MPI.Comm, case: Case, directory: Path, options: argparse.Namespac
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CaseError([f"output.directory: {str(directory)!r} cannot be written: {error.strerror}"]) from None
+        if (directory / "theory.json").is_dir() or (directory / "theory").is_file():
+            what = "theory.json that is a folder" if (directory / "theory.json").is_dir() else "theory that is a file"
+            raise CaseError([f"output.directory: {directory} holds a {what}; use another folder (-o DIR)"])
 
     on_root(comm, claim)
     runs = on_root(comm, lambda: read_runs(case, options.runs))
