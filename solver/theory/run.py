@@ -90,8 +90,8 @@ def _positive(text: str) -> float:
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not 1e-12 <= value <= 1e12:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1e-12 to 1e12")
+    if not 1e-12 <= value <= 1e300:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1e-12 to 1e300")
     return value
 
 
