@@ -27,6 +27,7 @@ __all__ = ["Measured", "closed_form_values", "measure"]
 
 _DEGREES = 3
 _COMPETING_MODES = 8
+_SHARP = 0.9  # |∫x dρ| of a state that is one cluster
 
 
 @dataclass
@@ -162,7 +163,10 @@ def _modes(found: Measured, count: int) -> None:
         found.values["c_PL"] = 2.0 * slowest.rate
     for name, modes in (("cluster_rate", cluster), ("hilltop_rate", hilltop)):
         found.values |= {f"{name}_{k + 1}": mode.rate for k, mode in enumerate(modes)}
-    if token:
+    resultant = float(np.linalg.norm(near.mean))
+    if resultant < _SHARP:
+        found.reasons["token_rate"] = f"one token relaxes to a cluster only where there is one: |∫x dρ| = {resultant:.3g}"
+    elif token:
         found.values["token_rate"] = token[0].rate
     if slowest.rate < 0.0:
         raise TheoryError("the state near e₁ is unstable: c_PL < 0 is no PL constant")

@@ -126,6 +126,9 @@ def test_what_is_undefined_is_said(
         assert not {"minimum_energy", "c_PL", "R_rho", "barrier"} & set(content["quantities"])
         assert content["one_step"] is None
         assert content["inequality_along_modes"] is None
+    if reason == "barrier":
+        assert "token_rate" not in content["quantities"]
+        assert "|∫x dρ|" in content["reasons"]["token_rate"]
     if reason == "inequality":
         assert content["quantities"]["barrier"]["value"] == 0.0
 
