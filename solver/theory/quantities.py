@@ -165,7 +165,7 @@ def _modes(found: Measured, count: int) -> None:
         found.values |= {f"{name}_{k + 1}": mode.rate for k, mode in enumerate(modes)}
     resultant = float(np.linalg.norm(near.mean))
     if resultant < _SHARP:
-        found.reasons["token_rate"] = f"one token relaxes to a cluster only where there is one: |∫x dρ| = {resultant:.3g}"
+        found.reasons["token_rate"] = f"no token relaxes to a cluster where there is none: |∫x dρ| = {resultant:.3g}"
     elif token:
         found.values["token_rate"] = token[0].rate
     if slowest.rate < 0.0:
