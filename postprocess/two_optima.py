@@ -21,7 +21,16 @@ from postprocess.members import Member, read_members
 from postprocess.tables import effort_cells, shown
 from solver.theory.families import crossing, family_costs
 
-__all__ = ["Crossing", "crossings", "escape_depth", "family", "main", "target_angle", "two_optima_tables"]
+__all__ = [
+    "Crossing",
+    "crossing_members",
+    "crossings",
+    "escape_depth",
+    "family",
+    "main",
+    "target_angle",
+    "two_optima_tables",
+]
 
 _PASSED = 0.8  # rad: the angle that design section 4 uses to date the escape
 _FAMILIES = {"zero": "from W = 0", "steer": "via the saddle"}
@@ -65,7 +74,7 @@ def two_optima_tables(results: Path) -> dict[str, str | None]:
         "families": _members(read_members(results / "families"), "T", "depth.T"),
         "families_sphere": _members(read_members(results / "families_sphere"), "T", "depth.T"),
         "targets": _targets(read_members(results / "targets")),
-        "crossing": _crossings(read_members(results / "crossing")),
+        "crossing": _crossings(crossing_members(results)),
         "penalty": _members(read_members(results / "penalty"), "λ_reg", "objective.regularization"),
         "centred": _centred(read_members(results / "centred")),
         "tokens": _tokens(read_members(results / "tokens-particles"), read_members(results / "families")),
@@ -150,6 +159,11 @@ class Crossing:
     difference: NDArray[np.float64]
     measured: float | None
     predicted: float
+
+
+def crossing_members(results: Path) -> list[Member]:
+    """Runs around the crossing, with little and with more noise."""
+    return read_members(results / "crossing") + read_members(results / "crossing_noise")
 
 
 def crossings(members: Sequence[Member]) -> list[Crossing]:

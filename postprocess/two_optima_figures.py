@@ -15,7 +15,7 @@ from postprocess.figures import BLUE, GREEN, ORANGE
 from postprocess.members import Member, read_members
 from postprocess.paper_figures import along_depth, save_figures
 from postprocess.pruning_figure import draw_losses
-from postprocess.two_optima import crossings, escape_depth, family, target_angle
+from postprocess.two_optima import crossing_members, crossings, escape_depth, family, target_angle
 
 __all__ = ["draw_two_optima"]
 
@@ -112,7 +112,7 @@ def _effort(results: Path) -> Figure | None:
 
 def _targets(results: Path) -> Figure | None:
     """J of both families against the target, and the difference for small ε and narrow starts."""
-    members, narrow = read_members(results / "targets"), crossings(read_members(results / "crossing"))
+    members, narrow = read_members(results / "targets"), crossings(crossing_members(results))
     if not members:
         return None
     figure = Figure(figsize=(6.6, 3.2), layout="constrained")

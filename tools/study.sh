@@ -57,7 +57,7 @@ two_optima_first() {
 
 two_optima_second() {
   local bad=0
-  each density crossing families_sphere effort_sphere || bad=1
+  each density crossing crossing_noise families_sphere effort_sphere || bad=1
   tokens tokens || bad=1
   return $bad
 }
