@@ -46,9 +46,9 @@ def diagnose_tokens(problem: ParticleProblem, W: FloatArray, frames: list[int]) 
     """
     kept, energies, means, dispersions = [], [], [], []
     readings: list[dict[str, FloatArray]] = []
-    for n, x in enumerate(problem.states(W)):
+    for n, (x, force) in enumerate(problem.walk(W)):
         mean = x.mean(axis=1)
-        energies.append(problem.interaction_energy(x))
+        energies.append(problem.interaction_energy(x, force))
         means.append(mean)
         dispersions.append(_dispersion(x, mean))
         readings.append(_readings(problem, x, mean))

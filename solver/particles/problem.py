@@ -78,12 +78,22 @@ class ParticleProblem:
             W: One control for each member.
             members: Positions in `seeds`; None is all of them.
         """
+        for x, _ in self.walk(W, members):
+            yield x
+
+    def walk(self, W: FloatArray, members: Sequence[int] | None = None) -> Iterator[tuple[FloatArray, Force | None]]:
+        """The same with the force of attention on the tokens at every depth (None: it is switched off)."""
         chosen = self._members(members)
         x = self.initial[chosen]
-        yield x
         for n in range(len(self.t) - 1):
-            x = step(self.dynamics, x, W[:, n], self.dt, self.step_noise(n, chosen))
-            yield x
+            force = self.dynamics.force(x)
+            yield x, force
+            x = self._after(x, W, chosen, n, force)
+        yield x, self.dynamics.force(x)
+
+    def _after(self, x: FloatArray, W: FloatArray, members: list[int], n: int, force: Force | None) -> FloatArray:
+        """Tokens after step n."""
+        return step(self.dynamics, x, W[:, n], self.dt, self.step_noise(n, members), force)
 
     def evaluate(self, W: FloatArray, members: Sequence[int] | None = None) -> BatchEvaluation:
         """J and its gradient for controls W (batch, steps, d, m). A pure function of W.
@@ -119,15 +129,21 @@ class ParticleProblem:
         for n in steps:
             force = self.dynamics.force(x)
             before.append((x, force))
-            x = step(self.dynamics, x, W[:, n], self.dt, self.step_noise(n, members), force)
+            x = self._after(x, W, members, n, force)
         return before, x
 
-    def interaction_energy(self, x: FloatArray) -> FloatArray:
-        """½ (1/N²) Σ_ij h(x_i, x_j) of tokens (batch, N, d), i = j included; shape (batch,)."""
-        field = self.dynamics.field
-        if field is None:  # h = 1
+    def interaction_energy(self, x: FloatArray, force: Force | None = None) -> FloatArray:
+        """½ (1/N²) Σ_ij h(x_i, x_j) of tokens (batch, N, d), i = j included; shape (batch,).
+
+        Args:
+            x: Tokens.
+            force: Of attention on them, if it is known.
+        """
+        if force is None:
+            force = self.dynamics.force(x)
+        if force is None:  # h = 1
             return np.full(len(x), 0.5)
-        return 0.5 * field.force(x).Z.mean(axis=1)
+        return 0.5 * force.Z.mean(axis=1)
 
     def averages(self, x: FloatArray) -> FloatArray:
         """S = mean of s over the tokens x (batch, N, d), shape (batch, k)."""
