@@ -44,7 +44,7 @@ paper_second() {
   each tokens no_training align depth regularization tokens noise_particles bag_of_words || bad=1
   prune "$out"/align-particles/eigenvalues=1.0,0.65 || bad=1
   density terminal_rates_sphere || bad=1
-  for member in "$out"/terminal_rates_sphere/*/; do theory "$member" --no-refine || bad=1; done
+  each theory "$out"/terminal_rates_sphere/*/ || bad=1
   return $bad
 }
 
