@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from postprocess.load import RunError
 __all__ = ["markdown_table", "study", "write_page"]
 
 _PLACE = re.compile(r"^\{\{(\w+)\}\}$", re.MULTILINE)
+_PICTURE = re.compile(r"^!\[[^\]]*\]\(([^)]+)\)\n", re.MULTILINE)
+_INCOMPLETE = "*Some of these experiments have not been run here. What the text says of them was seen when they were.*"
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -23,7 +26,7 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def write_page(template: str, tables: Mapping[str, str | None], path: Path) -> list[str]:
-    """Fill postprocess/templates/<template> and write it.
+    """Fill postprocess/templates/<template> and write it, without the pictures that do not exist.
 
     Args:
         template: Its file name.
@@ -39,6 +42,10 @@ def write_page(template: str, tables: Mapping[str, str | None], path: Path) -> l
     """
     text = (files("postprocess") / "templates" / template).read_text(encoding="utf-8")
     page = _PLACE.sub(lambda place: tables[place[1]] or "*Not run yet.*", text)
+    page = _PICTURE.sub(lambda picture: picture[0] if (path.parent / picture[1]).exists() else "", page)
+    if any(tables[name] is None for name in _PLACE.findall(text)):
+        title, _, rest = page.partition("\n")
+        page = f"{title}\n\n{_INCOMPLETE}\n{rest}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
     return [name for name in _PLACE.findall(text) if tables[name] is None]
@@ -71,16 +78,32 @@ def study(
         print(f"{options.results}: there is no such folder; `make {command}` fills {results}", file=sys.stderr)
         return 2
     try:
-        empty = write_page(template, tables(options.results), options.output)
+        filled = tables(options.results)
         drawn = draw(options.results, options.output.parent / "images")
+        empty = write_page(template, filled, options.output)
     except RunError as error:
         print(error, file=sys.stderr)
+        return 2
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        print(f"{options.results}: not the runs that `make {command}` makes, or damaged ({what})", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"{options.output}: {error.strerror or error}", file=sys.stderr)
         return 1
     for path in [options.output, *drawn]:
         print(f"wrote {path}")
+    for sweep, done, total in _unfinished(options.results):
+        print(f"{sweep}: {done} of {total} members are done", file=sys.stderr)
     if empty:
         print(f"no results for: {', '.join(empty)}; `make {command}` runs what is missing", file=sys.stderr)
     return 0
+
+
+def _unfinished(results: Path) -> Iterator[tuple[Path, int, int]]:
+    """Sweeps of which some members are not done: folder, done, all."""
+    for table in sorted(results.glob("*/sweep.csv")):
+        with table.open(newline="", encoding="utf-8") as file:
+            states = [row.get("state") for row in csv.DictReader(file)]
+        if states.count("done") < len(states):
+            yield table.parent, states.count("done"), len(states)

@@ -123,6 +123,9 @@ def _title(run: Run) -> str:
         return f"{run.summary['case']}: no free energy, so no phases"
     if phases["plateau_width"] is None:
         return f"{run.summary['case']}: no plateau around T/2"
+    if not phases["clustered"]:
+        start, width = phases["initial_width"], phases["plateau_width"]
+        return f"{run.summary['case']}: no cluster forms; a plateau of {width:.1f} from {start:.2f} on"
     text = f"{run.summary['case']}: clustering {phases['initial_width']:.2f} (blue), "
     if phases["final_width"] == 0.0:
         return f"{text}then a plateau of {phases['plateau_width']:.1f} to the end"

@@ -111,22 +111,29 @@ def read_members(sweep: Path) -> list[Member]:
     Raises:
         RunError: A file is damaged; the message names it.
     """
-    return [
-        Member(
-            summary.parent,
-            _content(summary.parent / "case.toml", tomllib.loads),
-            _content(summary, json.loads),
-            _content(summary.parent / "theory.json", json.loads) if (summary.parent / "theory.json").exists() else {},
-        )
-        for summary in sorted(sweep.glob("*/summary.json"))
-    ]
+    return [_member(summary.parent) for summary in sorted(sweep.glob("*/summary.json"))]
 
 
-def _content(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
+def _member(folder: Path) -> Member:
+    summary = _content(folder / "summary.json", json.loads, ("objective", "optimizer", "phases"))
+    theory = folder / "theory.json"
+    return Member(
+        folder,
+        _content(folder / "case.toml", tomllib.loads, ("attention", "depth", "objective", "optimizer")),
+        summary,
+        _content(theory, json.loads, ("quantities",)) if theory.exists() else {},
+    )
+
+
+def _content(path: Path, parse: Callable[[str], Any], tables: Sequence[str]) -> dict[str, Any]:
+    """A file's content, which must hold these tables."""
     try:
         content = parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: damaged ({error})") from None
     if not isinstance(content, dict):
         raise RunError(f"{path}: damaged (not a table)")
+    for name in tables:
+        if not isinstance(content.get(name), dict):
+            raise RunError(f"{path}: damaged (no table {name})")
     return content

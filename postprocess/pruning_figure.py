@@ -54,4 +54,4 @@ def draw_losses(axes: Axes, pruning: dict[str, Any]) -> None:
     share.set_ylabel(r"% of $\int\|W\|^2$ in it", color=ORANGE)
     share.set_ylim(0, 105)
     share.grid(visible=False)
-    axes.legend(loc="center", framealpha=0.9)
+    axes.legend(loc="best", framealpha=0.9)

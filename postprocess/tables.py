@@ -20,10 +20,22 @@ __all__ = ["effort_cells", "main", "paper_tables", "shown"]
 
 _MISSING = "–"
 _HEAD = (
-    "setting", "source", "clustered / plateau / escaped", "initial width", "plateau", "final width",
-    "variation of the plateau", "displacement", "rate of ‖W‖", "R_ρ", "closed form", "J", "tolerance", "evaluations",
+    "setting", "source", "nodes or N", "clustered / plateau / escaped", "initial width", "plateau", "final width",
+    "variation of the plateau", "displacement", "rate of ‖W‖", "of the gradient at W = 0", "R_ρ", "closed form", "J",
+    "tolerance", "evaluations",
 )  # fmt: skip
-_REPORTED = ("phases", "initial_width", "plateau_width", "final_width", "variation", "displacement", "rate", "R_rho")
+_REPORTED = (
+    "size",
+    "phases",
+    "initial_width",
+    "plateau_width",
+    "final_width",
+    "variation",
+    "displacement",
+    "rate",
+    "untrained",
+    "R_rho",
+)
 _SPREAD = 0.5  # rad: of tokens that training has spread, not only turned
 _WIDTHS = ("initial_width", "plateau_width", "final_width")
 
@@ -111,11 +123,13 @@ def _phase_cells(member: Member, theory: Member | None) -> list[str]:
     else:
         verdict = " / ".join("yes" if count else "no" for count, _ in counts)
     return [
+        str(member.summary["n"] if member.particles else member.summary["dofs"]),
         verdict,
         *(member.sample(name).text(".2f") for name in _WIDTHS),
         member.sample("plateau_variation").text(".1e"),
         member.sample("displacement").text(),
         member.sample("terminal_rate").text(),
+        shown(member.summary["phases"].get("untrained_gradient_rate")),
         *(shown(theory.theory_value("R_rho", which) if theory else None) for which in ("value", "closed_form")),
         member.sample("J").text(".5f"),
         *effort_cells([member]),

@@ -13,7 +13,7 @@ from solver.control import write_control
 from solver.fields import WRITERS, Frame, field_names
 from solver.log import LOG, Progress
 from solver.parallel import on_root
-from solver.results import PARTIAL_LOG, clear_folder, frame_indices, write_columns, write_csv, write_json
+from solver.results import clear_folder, frame_indices, write_columns, write_csv, write_json
 from solver.training import HistoryRow, Result
 from solver.types import FloatArray
 
@@ -58,7 +58,6 @@ def _write_numbers(result: Result, directory: Path, case: Case) -> None:
     write_csv(directory / "history.csv", list(HistoryRow.__dataclass_fields__), (asdict(r) for r in result.history))
     write_columns(directory / "trajectory.csv", trajectory_columns(result))
     write_json(directory / "summary.json", result.summary)
-    (directory / PARTIAL_LOG).replace(directory / "run.log")
 
 
 def trajectory_columns(result: Result) -> dict[str, FloatArray]:

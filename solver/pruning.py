@@ -26,6 +26,7 @@ from solver.types import FloatArray, Json
 __all__ = ["Pruned", "main", "prune", "without"]
 
 FORMAT_VERSION = 1
+_KINDS = ("density", "particles")  # of summary.json, which names the second only
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Pruned:
 
     def content(self) -> Json:
         """For pruning.json."""
-        return {"format_version": FORMAT_VERSION, **{name: values.tolist() for name, values in vars(self).items()}}
+        columns: Json = {name: values.tolist() for name, values in vars(self).items()}
+        return {"format_version": FORMAT_VERSION, **columns}
 
 
 def without(t: FloatArray, W: FloatArray, start: float, end: float) -> FloatArray:
@@ -118,6 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         losses, t, W = _tokens(case, options.run) if kind == "particles" else _density(case, options.run, comm)
         width = case.depth.T / 20 if options.width is None else options.width
         pruned = prune(losses, t, W, width, options.windows)
+        if not np.isfinite(pruned.loss).all():
+            raise CaseError([f"{options.run}: the loss is not finite, with |W| up to {np.abs(W).max():.3g}"])
         drawn = on_root(comm, lambda: _write(options.run, pruned))
     except CaseError as error:
         return fail(comm, error, BAD_INPUT)
@@ -140,15 +144,17 @@ def _read(folder: Path, width: float | None, windows: int) -> tuple[Case, str]:
         raise CaseError([f"{folder}: no summary.json there; is this the folder of a finished run?"]) from None
     except (OSError, ValueError) as error:
         raise CaseError([f"{folder / 'summary.json'}: cannot be read ({error})"]) from None
+    if not isinstance(summary, dict) or summary.get("kind", "density") not in _KINDS or "objective" not in summary:
+        raise CaseError([f"{folder / 'summary.json'}: not that of a run of solver.run or solver.particles"])
     case = load_case(folder / "case.toml")
     problems = []
     if width is not None and not 0.0 < width <= case.depth.T:
-        problems.append(f"--width: {width:g} is not allowed: above 0, at most T = {case.depth.T:g}")
+        problems.append(f"--width: {width!r} is not allowed: above 0, at most T = {case.depth.T:g}")
     if not 1 <= windows <= 10_000:
         problems.append(f"--windows: {windows} is not allowed: 1 to 10000")
     if problems:
         raise CaseError(problems)
-    return case, str(summary.get("kind", "density")) if isinstance(summary, dict) else "density"
+    return case, summary.get("kind", "density")
 
 
 Losses = Callable[[FloatArray], FloatArray]
@@ -178,13 +184,16 @@ def _tokens(case: Case, folder: Path) -> tuple[Losses, FloatArray, FloatArray]:
     problem = ParticleProblem(case, create_field(case, MPI.COMM_SELF), seeds)
     try:
         with np.load(folder / "particles.npz", allow_pickle=False) as data:
-            W = np.asarray(data["W"], dtype=np.float64)
+            W = np.asarray(data["W"]).astype(np.float64, casting="safe")
     except Exception as error:  # zipfile and numpy each have their own
         raise CaseError([f"{folder / 'particles.npz'}: cannot be read ({error})"]) from None
     if W.shape != (len(seeds), *problem.control_shape):
         raise CaseError(
             [f"{folder / 'particles.npz'}: W {W.shape} does not fit the case: {(len(seeds), *problem.control_shape)}"]
         )
+
+    if not np.isfinite(W).all():
+        raise CaseError([f"{folder / 'particles.npz'}: W is not finite"])
 
     def losses(W: FloatArray) -> FloatArray:
         for x in problem.states(W):  # noqa: B007
@@ -211,9 +220,9 @@ def _write(folder: Path, pruned: Pruned) -> list[str]:
 def _lines(pruned: Pruned) -> list[str]:
     """First, middle and last window beside the whole and the untrained."""
     count = len(pruned.start)
-    middle = {"first": 0, "middle": count // 2, "last": count - 1}
+    named = {"first": 0, "middle": count // 2, "last": count - 1} if count > 2 else {"first": 0, "last": count - 1}
     lines = [f"loss with the whole control {_shown(pruned.trained)}, untrained {_shown(pruned.untrained)}; W = 0 in"]
-    for name, k in middle.items():
+    for name, k in named.items():
         lines.append(
             f"  the {name} window, t = {pruned.start[k]:.4g} to {pruned.end[k]:.4g}: {_shown(pruned.loss[k])} "
             f"({100 * pruned.removed[k].mean():.3g} % of ∫‖W‖² removed)"

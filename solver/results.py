@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
@@ -22,6 +23,8 @@ __all__ = [
     "PARTIAL_LOG",
     "claim_folder",
     "clear_folder",
+    "finish_folder",
+    "is_finished",
     "refuse_to_overwrite",
     "write_collection",
     "write_columns",
@@ -100,6 +103,16 @@ def refuse_to_overwrite(directory: Path, overwrite: bool) -> None:
         raise CaseError([f"output.directory: {directory} holds {stranger}, but no finished run; use another folder"])
 
 
+def finish_folder(directory: Path) -> None:
+    """Everything is written: run.log takes its name. Until then the run counts as unfinished."""
+    (directory / PARTIAL_LOG).replace(directory / "run.log")
+
+
+def is_finished(directory: Path) -> bool:
+    """Whether a run has written everything it writes there."""
+    return (directory / "summary.json").exists() and not (directory / PARTIAL_LOG).exists()
+
+
 def clear_folder(directory: Path) -> None:
     """Remove the results of an earlier run: what this program wrote and nothing else."""
     for name in _OWN_FILES - {"figures", *_SERIES}:
@@ -142,8 +155,20 @@ def write_collection(path: Path, entries: Iterable[tuple[float, str]]) -> None:
 
 
 def write_json(path: Path, content: Json) -> None:
-    """Indented; every value must be finite or None."""
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    """Indented; every value must be finite or None. What was there stays until all of it is written.
+
+    Raises:
+        OSError: It could not be written; names the file.
+    """
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    fresh = path.with_name(f"{path.name}.partial")
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def finite(value: Any) -> Any:

@@ -60,7 +60,7 @@ def _solve(comm: MPI.Comm, case: Case, overwrite: bool) -> bool:
     from solver.parallel import on_root
     from solver.problem import Problem
     from solver.report import closing_lines
-    from solver.results import PARTIAL_LOG, claim_folder
+    from solver.results import PARTIAL_LOG, claim_folder, finish_folder
 
     directory = case.output.directory or Path("results")
     claim_folder(comm, directory, overwrite)
@@ -74,6 +74,7 @@ def _solve(comm: MPI.Comm, case: Case, overwrite: bool) -> bool:
         LOG.info("%s", line)
     if not result.converged:
         LOG.warning("the gradient tolerance was not met; the results are those of the last iterate")
+    on_root(comm, lambda: finish_folder(directory))
     return result.converged
 
 

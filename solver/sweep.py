@@ -17,7 +17,7 @@ from solver.case.write import dump_case
 from solver.linear import LinearSolveError
 from solver.log import LOG, close_log_files, format_seconds
 from solver.parallel import on_root
-from solver.results import refuse_to_overwrite, write_csv
+from solver.results import is_finished, refuse_to_overwrite, write_csv
 from solver.sweeps import SweepError
 from solver.types import Json
 
@@ -117,7 +117,7 @@ def _state(case: Case) -> str:
         table.get("output", {}).pop("directory", None)
     if found != wanted:
         return "other"
-    return "complete" if _summary(folder) is not None else "unfinished"
+    return "complete" if is_finished(folder) and _summary(folder) is not None else "unfinished"
 
 
 def _summary(folder: Path) -> Json | None:

@@ -2,8 +2,14 @@
 # The sweeps behind a page of docs/, two at a time; what is complete already is skipped.
 # Usage: study.sh paper | two_optima      (results in results/<study>)
 set -uo pipefail
-study=$1
+study=${1:-}
+case $study in
+  paper | two_optima) ;;
+  *) echo "usage: study.sh paper | two_optima (got '$study')" >&2 && exit 2 ;;
+esac
 out=results/$study
+# A stop ends all that runs; what is complete then stays so.
+trap 'trap "" INT TERM; kill -TERM 0; wait; exit 130' INT TERM
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 failed=0
 

@@ -65,10 +65,8 @@ def load_members(path: str | Path, overrides: Mapping[str, Any] | None = None) -
         f"{name}: it is swept; replace its values by --set 'sweep.{name}=[…]'" for name in plain if name in lists
     ]
     problems += [f"sweep: {_shown_row(lists, row)} appears more than once" for row in _repeated(rows)]
-    if problems:
-        raise CaseError(f"{path.name}: {problem}" for problem in problems)
     names = _names(list(lists), rows)
-    members, errors = [], dict[str, list[str]]()
+    members, errors = [], {f"{path.name}: {problem}": names for problem in problems}
     for name, row in zip(names, rows, strict=True):
         values = dict(zip(lists, row, strict=True))
         try:
@@ -90,6 +88,8 @@ def _table(path: Path, overrides: dict[str, Any]) -> tuple[dict[str, list[Any]],
     if not isinstance(raw, dict):
         raise CaseError([f"{path.name}: sweep: a table [sweep] is needed"])
     table, problems = _flat(raw)
+    if "sweep" in overrides:
+        problems.append("sweep: it is a table: --set 'sweep.section.key=[first, second]'")
     table |= {name.partition(".")[2]: value for name, value in overrides.items() if name.startswith("sweep.")}
     combine, warm = table.pop("combine", "product"), table.pop("warm_start", False)
     if combine not in _COMBINE:
@@ -130,8 +130,16 @@ def _flat(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 def _repeated(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Combinations that appear more than once."""
-    counts = collections.Counter(map(repr, rows))
-    return [row for k, row in enumerate(rows) if counts[repr(row)] > 1 and repr(row) not in map(repr, rows[:k])]
+    keys = [repr(_as_floats(row)) for row in rows]
+    counts, first = collections.Counter(keys), {key: k for k, key in reversed(list(enumerate(keys)))}
+    return [rows[k] for key, k in first.items() if counts[key] > 1]
+
+
+def _as_floats(value: Any) -> Any:
+    """4 and 4.0 are the same value."""
+    if isinstance(value, list | tuple):
+        return [_as_floats(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _shown_row(keys: Iterable[str], row: tuple[Any, ...]) -> str:

@@ -16,7 +16,6 @@ from solver.particles.training import SeedRow
 from solver.phases import find_phases, phase_values, terminal_rate
 from solver.results import (
     FORMAT_VERSION,
-    PARTIAL_LOG,
     clear_folder,
     finite,
     write_collection,
@@ -77,7 +76,6 @@ def write_ensemble(ensemble: Ensemble | None, directory: Path, case: Case) -> No
     write_json(directory / "summary.json", ensemble_summary(ensemble, case, rows))
     if "vtk" in case.output.formats:
         _write_points(directory, ensemble)
-    (directory / PARTIAL_LOG).replace(directory / "run.log")
     for line in _closing_lines(rows):
         LOG.info("%s", line)
     LOG.info("results written to %s", directory)

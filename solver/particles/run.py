@@ -48,7 +48,7 @@ def _solve(comm: MPI.Comm, case: Case, control: Path | None, overwrite: bool) ->
     from solver.parallel import on_root
     from solver.particles.ensemble import solve_ensemble
     from solver.particles.output import write_ensemble
-    from solver.results import PARTIAL_LOG, claim_folder
+    from solver.results import PARTIAL_LOG, claim_folder, finish_folder
 
     directory = case.output.directory or Path("results")
     claim_folder(comm, directory, overwrite)
@@ -62,6 +62,7 @@ def _solve(comm: MPI.Comm, case: Case, control: Path | None, overwrite: bool) ->
     converged = bool(comm.bcast(ensemble is not None and ensemble.converged, root=0))
     if not converged:
         LOG.warning("the gradient tolerance was not met on every seed; the results are those of the last iterates")
+    on_root(comm, lambda: finish_folder(directory))
     return converged
 
 

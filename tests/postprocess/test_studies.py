@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +79,8 @@ def test_row_of_tokens_is_mean_and_deviation_over_the_seeds(results: Path) -> No
     summary = json.loads((results / "align-particles" / "eigenvalues=1.0,0.2" / "summary.json").read_text())
     cells = table[("λ₂ = 0.2", "tokens")]
     counts = [sum(row[name] for row in summary["seeds"]) for name in ("clustered", "plateau", "escaped")]
-    assert cells[0] == f"{counts[0]} / {counts[1]} / {counts[2]} of 3"
+    assert cells[0] == "16"
+    assert cells[1] == f"{counts[0]} / {counts[1]} / {counts[2]} of 3"
     J = np.array([row["J"] for row in summary["seeds"]])
     assert f"{J.mean():.5f} ± {J.std(ddof=1):.5f}" in cells
     evaluations = np.array([row["evaluations"] for row in summary["seeds"]])
@@ -92,7 +94,7 @@ def test_row_of_the_density_stands_beside_the_reported_one(results: Path) -> Non
     assert f"{summary['phases']['displacement']:.3f}" in cells
     assert cells[-1] == str(summary["optimizer"]["forward_solves"])
     reported = table[("λ₂ = 0.65", "P1")]
-    assert reported[6:8] == ["0.08", "0.07"]
+    assert [reported[7], reported[9]] == ["0.08", "0.07"]
     assert ("λ₂ = 0.3", "P1") not in table
 
 
@@ -103,6 +105,8 @@ def test_page_says_what_is_missing(results: Path, tmp_path: Path, capsys: pytest
     said = capsys.readouterr()
     assert "no results for: no_training, noise, depth" in said.err
     assert "*Not run yet.*" in page.read_text(encoding="utf-8")
+    assert "have not been run here" in page.read_text(encoding="utf-8")
+    assert "paper_widths.png" not in page.read_text(encoding="utf-8")
     assert "{{" not in page.read_text(encoding="utf-8")
     assert (page.parent / "images" / "paper_plateau.png").stat().st_size > 10_000
     assert not (page.parent / "images" / "paper_widths.png").exists()
@@ -111,7 +115,7 @@ def test_page_says_what_is_missing(results: Path, tmp_path: Path, capsys: pytest
 def test_page_of_the_families(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "families.md"
     assert write_families([str(results), "-o", str(page)]) == 0
-    assert "| from W = 0 |" in page.read_text(encoding="utf-8")
+    assert "| from W = 0 | late |" in page.read_text(encoding="utf-8")
     for name in ("families_densities", "families_depth"):
         assert (tmp_path / "images" / f"{name}.png").stat().st_size > 10_000
 
@@ -126,6 +130,23 @@ def test_no_results_and_damaged_results(results: Path, tmp_path: Path, capsys: p
     (member / "summary.json").write_text("{", encoding="utf-8")
     assert write_paper([str(tmp_path), "-o", str(tmp_path / "page.md")]) == 2
     assert "summary.json: damaged" in capsys.readouterr().err
+    (member / "summary.json").write_text("{}", encoding="utf-8")
+    assert write_paper([str(tmp_path), "-o", str(tmp_path / "page.md")]) == 2
+    assert "summary.json: damaged (no table objective)" in capsys.readouterr().err
+    (member / "summary.json").write_bytes((results / "align" / "eigenvalues=1.0,0.2" / "summary.json").read_bytes())
+    (member / "case.toml").write_text("[attention]\n[depth]\n[objective]\n[optimizer]\n", encoding="utf-8")
+    assert write_paper([str(tmp_path), "-o", str(tmp_path / "page.md")]) == 2
+    assert "not the runs that `make paper` makes, or damaged" in capsys.readouterr().err
+
+
+def test_unfinished_sweep_is_named(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a table that lacks a member without a word."""
+    shutil.copytree(results / "align", tmp_path / "align")
+    (tmp_path / "align" / "eigenvalues=1.0,0.2" / "summary.json").unlink()
+    table = (tmp_path / "align" / "sweep.csv").read_text(encoding="utf-8")
+    (tmp_path / "align" / "sweep.csv").write_text(table.replace("done", "failed", 1), encoding="utf-8")
+    assert write_paper([str(tmp_path), "-o", str(tmp_path / "page.md")]) == 0
+    assert "align: 1 of 2 members are done" in capsys.readouterr().err
 
 
 def test_place_without_a_table(tmp_path: Path) -> None:

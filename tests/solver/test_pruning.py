@@ -94,7 +94,7 @@ def test_pruned_loss_is_that_of_the_control_without_the_window(runs: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--width", "7"], "--width: 7 is not allowed: above 0, at most T = 6"),
+        (["--width", "7"], "--width: 7.0 is not allowed: above 0, at most T = 6"),
         (["--width", "nan"], "--width: nan is not allowed"),
         (["--windows", "0"], "--windows: 0 is not allowed: 1 to 10000"),
     ],
@@ -107,6 +107,22 @@ def test_bad_windows(arguments: list[str], message: str, runs: Path, capsys: pyt
 def test_folder_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
     assert "no summary.json there; is this the folder of a finished run?" in capsys.readouterr().err
+
+
+def test_control_that_is_not_finite(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches nan that shows only when the results are written."""
+    for name in ("case.toml", "summary.json"):
+        (tmp_path / name).write_bytes((runs / "tokens" / name).read_bytes())
+    with np.load(runs / "tokens" / "particles.npz") as data:
+        W = data["W"]
+    for factor, message in ((np.nan, "W is not finite"), (1e200, "the loss is not finite"), (1j, "cannot be read")):
+        np.savez(tmp_path / "particles.npz", W=W * factor)
+        with np.errstate(all="ignore"):
+            assert main([str(tmp_path), "--windows", "1", "--quiet"]) == 2
+        assert message in capsys.readouterr().err
+    (tmp_path / "summary.json").write_text("{}", encoding="utf-8")
+    assert main([str(tmp_path)]) == 2
+    assert "not that of a run of solver.run or solver.particles" in capsys.readouterr().err
 
 
 def test_tokens_whose_controls_are_gone(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_paths_are_relative_to_the_case(write: Write) -> None:
         (f'"depth.T" = {list(range(1, 200))}\n"noise.epsilon" = {list(range(1, 200))}', "members: at most 10000"),
         ('"depth.T" = [4, -1]', "a number above 0 (1e-9 to 1e9) (T=-1)"),
         ('"depth.depth" = [4, 5]', "depth.depth: unknown key"),
-        ('"depth.T" = [4.0, 4.0]', "sweep: depth.T = 4.0 appears more than once"),
+        ('"depth.T" = [4.0, 4]', "sweep: depth.T = 4.0 appears more than once"),
         ('"depth.T" = [4.0]\ndepth.T = [6.0]', 'sweep: "depth.T" and depth.T are the same key, written twice'),
         ('"output.directory" = ["a", "b"]', "sweep.output.directory: not allowed: every member gets a folder"),
     ],
