@@ -87,12 +87,14 @@ def _effort(members: Sequence[Member]) -> str | None:
     rows = []
     for member in sorted(members, key=lambda m: (m.key("optimizer.method"), m.key("optimizer.max_iterations"))):
         optimizer = member.summary["optimizer"]
-        rows.append([
+        row = [
             optimizer["method"], str(optimizer["iterations"]), str(optimizer["forward_solves"]),
             shown(member.summary["objective"]["J"], ".5f"), shown(member.summary["objective"]["loss"], ".5f"),
             shown(optimizer["gradient_norm"] / optimizer["gradient_norm_initial"], ".1e"),
             shown(escape_depth(member), ".2f"), shown(member.summary["phases"]["final_width"], ".2f"),
-        ])  # fmt: skip
+        ]  # fmt: skip
+        if row not in rows:  # it stopped before it was told to
+            rows.append(row)
     return markdown_table(head, rows) if rows else None
 
 
