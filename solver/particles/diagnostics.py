@@ -8,6 +8,7 @@ import numpy as np
 
 from solver.losses import Reading
 from solver.particles.problem import ParticleProblem
+from solver.particles.readings import TokenReadings
 from solver.types import FloatArray
 
 __all__ = ["TokenDiagnostics", "diagnose_tokens"]
@@ -23,7 +24,7 @@ class TokenDiagnostics:
         angle: atan2(m₂, m₁), unwrapped, rad.
         resultant: |m|.
         dispersion: Root mean square angle to m, rad (nan where m = 0).
-        readings: ``loss`` and what else the loss has to say, by name.
+        readings: ``loss``, what else the loss has to say, and `TokenReadings`, by name.
         frames: Positions at chosen depths, (batch, frames, N, d).
     """
 
@@ -46,12 +47,13 @@ def diagnose_tokens(problem: ParticleProblem, W: FloatArray, frames: list[int]) 
     """
     kept, energies, means, dispersions = [], [], [], []
     readings: list[dict[str, FloatArray]] = []
+    further = TokenReadings(problem.case, problem.labels)
     for n, (x, force) in enumerate(problem.walk(W)):
-        mean = x.mean(axis=1)
-        energies.append(problem.interaction_energy(x, force))
+        mean, energy = x.mean(axis=1), problem.interaction_energy(x, force)
+        energies.append(energy)
         means.append(mean)
         dispersions.append(_dispersion(x, mean))
-        readings.append(_readings(problem, x, mean))
+        readings.append({**_loss_readings(problem, x, mean), **further(x, energy)})
         if n in frames:
             kept.append(x)
     path = np.stack(means, axis=1)
@@ -73,7 +75,7 @@ def _dispersion(x: FloatArray, mean: FloatArray) -> FloatArray:
     return np.where(resultant > 1e-12, np.sqrt((angle**2).mean(axis=1)), np.nan)
 
 
-def _readings(problem: ParticleProblem, x: FloatArray, mean: FloatArray) -> dict[str, FloatArray]:
+def _loss_readings(problem: ParticleProblem, x: FloatArray, mean: FloatArray) -> dict[str, FloatArray]:
     loss, rows = problem.loss, []
     for S, m in zip(problem.averages(x), mean, strict=True):
         more = loss.readings(S, m) if isinstance(loss, Reading) else {}

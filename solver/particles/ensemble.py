@@ -35,8 +35,8 @@ class SeedResult:
         loss: loss(μ^N_T).
         regularization: (λ_reg/2) Σ_n Δt_n ‖W_n‖²_F.
         untrained_loss: At W = 0.
-        gradient_norm: ‖g‖ at the control.
-        gradient_norm_initial: ‖g‖ at W = 0.
+        gradient_norm: ‖g‖ at the control; None if nothing was trained and no control given.
+        gradient_norm_initial: ‖g‖ at W = 0; None likewise.
         converged: Whether the tolerance was met; None if nothing was to be optimised.
         reason: In words.
         iterations: Of the optimiser.
@@ -49,8 +49,8 @@ class SeedResult:
     loss: float
     regularization: float
     untrained_loss: float
-    gradient_norm: float
-    gradient_norm_initial: float
+    gradient_norm: float | None
+    gradient_norm_initial: float | None
     converged: bool | None
     reason: str
     iterations: int
@@ -138,18 +138,24 @@ def _solve(problem: ParticleProblem, control: Path | None) -> _Part:
         W, outcomes, evaluations, history = start, [None] * count, [0] * count, []
     frames = frame_indices(len(problem.t) - 1, case.output.frames)
     diagnostics = diagnose_tokens(problem, W, frames)
-    final, zero = problem.evaluate(W), problem.evaluate(np.zeros_like(W))
-    norms, initial = (np.sqrt(problem.dt * (found.gradient**2).sum(axis=(1, 2, 3))) for found in (final, zero))
+    losses = diagnostics.readings["loss"][:, -1]
+    penalties = 0.5 * case.objective.regularization * problem.dt * (W**2).sum(axis=(1, 2, 3))
+    norms: FloatArray | None = None
+    untrained = losses
+    if W.any():
+        final, zero = problem.evaluate(W), problem.evaluate(np.zeros_like(W))
+        norms = np.stack([np.sqrt(problem.dt * (found.gradient**2).sum(axis=(1, 2, 3))) for found in (final, zero)])
+        untrained = zero.loss
     results = [
         SeedResult(
             seed=problem.seeds[k],
             W=W[k],
-            J=float(final.J[k]),
-            loss=float(final.loss[k]),
-            regularization=float(final.regularization[k]),
-            untrained_loss=float(zero.loss[k]),
-            gradient_norm=float(norms[k]),
-            gradient_norm_initial=float(initial[k]),
+            J=float(losses[k] + penalties[k]),
+            loss=float(losses[k]),
+            regularization=float(penalties[k]),
+            untrained_loss=float(untrained[k]),
+            gradient_norm=None if norms is None else float(norms[0, k]),
+            gradient_norm_initial=None if norms is None else float(norms[1, k]),
             converged=None if outcome is None else outcome.converged,
             reason="nothing to optimise" if outcome is None else outcome.reason,
             iterations=0 if outcome is None else outcome.last.iteration,

@@ -42,6 +42,7 @@ _MEASURED = (
     "regularization",
     "untrained_loss",
     "interaction_energy",
+    "resultant",
     "dispersion",
     *_PHASES,
 )
@@ -89,7 +90,8 @@ def seed_rows(ensemble: Ensemble) -> list[Json]:
 def _seed_row(ensemble: Ensemble, k: int, result: SeedResult) -> Json:
     found, t = ensemble.diagnostics, ensemble.t
     energy = -found.interaction_energy[k]
-    phases = find_phases(t, energy, found.resultant[k], found.angle[k])
+    resultant = found.readings.get("conditional_resultant", found.resultant)[k]
+    phases = find_phases(t, energy, resultant, found.angle[k])
     row: Json = {
         "seed": result.seed,
         "J": result.J,
@@ -102,6 +104,7 @@ def _seed_row(ensemble: Ensemble, k: int, result: SeedResult) -> Json:
         "gradient_norm": result.gradient_norm,
         "gradient_norm_initial": result.gradient_norm_initial,
         "interaction_energy": float(found.interaction_energy[k, -1]),
+        "resultant": float(found.resultant[k, -1]),
         "dispersion": float(found.dispersion[k, -1]),
         **{name: float(values[k, -1]) for name, values in found.readings.items() if name != "loss"},
         **phase_values(phases, float(t[-1])),
@@ -113,7 +116,8 @@ def _seed_row(ensemble: Ensemble, k: int, result: SeedResult) -> Json:
 
 def ensemble_summary(ensemble: Ensemble, case: Case, rows: list[Json]) -> Json:
     """The content of summary.json: `seeds` holds every seed's row, `statistics` means and standard deviations."""
-    statistics = {name: _statistics([row[name] for row in rows]) for name in _MEASURED}
+    names = [*_MEASURED, *(name for name in ensemble.diagnostics.readings if name != "loss")]
+    statistics = {name: _statistics([row[name] for row in rows]) for name in names}
     verdicts = ("clustered", "plateau", "escaped", "converged")
     return {
         "format_version": FORMAT_VERSION,

@@ -9,7 +9,8 @@ from mpi4py import MPI
 import numpy as np
 import pytest
 
-from solver.auxiliary import frames, token_labels
+from solver.auxiliary.kernels import create_label_kernel
+from solver.auxiliary.labels import token_labels
 from solver.case import Case, CaseError
 from solver.ffn import ACTIVATIONS
 from solver.parallel import allreduce
