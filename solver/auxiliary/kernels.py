@@ -1,6 +1,6 @@
 """Label kernels: what attention makes of labels. To add one: write its function, enter it in `LABEL_KERNELS`.
 
-Each is h((x, ξ), (y, ζ)) = b(ξ, ζ) f(⟨Q_ξ x, A Q_ζ y⟩) with f, A of the case's attention kernel (P2; design, section 7).
+Each is h((x, ξ), (y, ζ)) = b(ξ, ζ) f(⟨Q_ξ x, A Q_ζ y⟩), f and A those of the case's attention kernel (P2).
 """
 
 from __future__ import annotations

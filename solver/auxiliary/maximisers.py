@@ -4,7 +4,7 @@ For h = b(ξ, ζ) e^{⟨Q_ξ x, A Q_ζ y⟩} with b ≥ 0 every value of the exp
 ½ e^{λ₁} ∬b, reached where Q_ξ x = v for all tokens that b connects, v a unit vector of A's first eigenspace.
 
 For b = cos ω(ξ − ζ) and ⟨x, y⟩ the energy is ½ |Σ ρ_ξ a_ξ x_ξᵀ|²_F, a_ξ = (cos ωξ, sin ωξ); with |Z|_F the largest
-⟨M, Z⟩, |M|_F = 1, the maximum over x is ½ max_G (Σ ρ_ξ (a_ξᵀ G a_ξ)^½)² over G = M Mᵀ ≥ 0 of trace 1, a concave problem.
+⟨M, Z⟩, |M|_F = 1, the maximum over x is ½ max_G (Σ ρ_ξ (a_ξᵀ G a_ξ)^½)² over G = M Mᵀ ≥ 0 of trace 1: concave.
 Labels uniform on a whole period: G = ½, and the maximum is ¼. All maximisers are x_ξ = V b_ξ, b_ξ the direction of
 G^½ a_ξ and V any isometry of the plane into R^d.
 """
