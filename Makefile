@@ -41,6 +41,10 @@ two-optima: $(STAMP)
 	@status=0; $(CLEAN) PY=$(PY) bash tools/study.sh two_optima || status=$$?; \
 	$(CLEAN) $(PY) -m postprocess.two_optima || status=$$?; exit $$status
 
+auxiliary: $(STAMP)
+	@status=0; $(CLEAN) PY=$(PY) bash tools/study.sh auxiliary || status=$$?; \
+	$(CLEAN) $(PY) -m postprocess.auxiliary || status=$$?; exit $$status
+
 lint: $(STAMP)
 	@$(CLEAN) $(BIN)/ruff check .
 	@$(CLEAN) $(BIN)/ruff format --check .
