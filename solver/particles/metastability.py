@@ -1,7 +1,7 @@
 """Metastability of the base model: how long two equal clusters live before they merge (P2; design, section 7).
 
-Two clusters of half the tokens each, at an angle θ < 90°, obey θ̇ = −β e^{β cos θ} sin θ under e^{β⟨x,y⟩}. From θ₀ on they
-live for
+Two clusters of half the tokens each, at an angle θ < 90°, obey θ̇ = −β e^{β cos θ} sin θ under e^{β⟨x,y⟩}. From θ₀ on
+they live for
 
     ∫ dθ / (β e^{β cos θ} sin θ)  ≈  e^{−β cos θ₀} / (β² sin²θ₀)        (β → ∞),
 
