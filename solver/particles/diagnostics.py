@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver.auxiliary.maximisers import Maximisers
 from solver.losses import Reading
 from solver.particles.problem import ParticleProblem
 from solver.particles.readings import TokenReadings
@@ -37,17 +38,20 @@ class TokenDiagnostics:
     frames: FloatArray
 
 
-def diagnose_tokens(problem: ParticleProblem, W: FloatArray, frames: list[int]) -> TokenDiagnostics:
+def diagnose_tokens(
+    problem: ParticleProblem, W: FloatArray, frames: list[int], maximisers: Maximisers | None
+) -> TokenDiagnostics:
     """Run the tokens under controls W (batch, steps, d, m) and measure them at every depth.
 
     Args:
         problem: A batch of seeds.
         W: One control each.
         frames: Depth indices at which positions are kept.
+        maximisers: Of the interaction energy, if they are known.
     """
     kept, energies, means, dispersions = [], [], [], []
     readings: list[dict[str, FloatArray]] = []
-    further = TokenReadings(problem.case, problem.labels)
+    further = TokenReadings(problem.labels, maximisers)
     for n, (x, force) in enumerate(problem.walk(W)):
         mean, energy = x.mean(axis=1), problem.interaction_energy(x, force)
         energies.append(energy)

@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 import numpy as np
 
+from solver.auxiliary.maximisers import Maximisers, create_maximisers
 from solver.case.schema import Case
 from solver.control import control_on_grid
 from solver.parallel import everywhere
@@ -64,6 +65,7 @@ class Ensemble:
     Attributes:
         t: Depth grid, (steps + 1,).
         labels: Of the tokens, (N,); zeros where the case has none.
+        maximisers: Of the interaction energy; None where they are not known.
         seeds: One result each.
         diagnostics: Along depth, for all seeds.
         history: Accepted iterates.
@@ -74,6 +76,7 @@ class Ensemble:
 
     t: FloatArray
     labels: FloatArray
+    maximisers: Maximisers | None
     seeds: list[SeedResult]
     diagnostics: TokenDiagnostics
     history: list[SeedRow]
@@ -120,6 +123,7 @@ class _Part:
 
     t: FloatArray
     labels: FloatArray
+    maximisers: Maximisers | None
     seeds: list[SeedResult]
     diagnostics: TokenDiagnostics
     history: list[SeedRow]
@@ -137,7 +141,8 @@ def _solve(problem: ParticleProblem, control: Path | None) -> _Part:
     else:
         W, outcomes, evaluations, history = start, [None] * count, [0] * count, []
     frames = frame_indices(len(problem.t) - 1, case.output.frames)
-    diagnostics = diagnose_tokens(problem, W, frames)
+    maximisers = create_maximisers(case, problem.labels)
+    diagnostics = diagnose_tokens(problem, W, frames, maximisers)
     losses = diagnostics.readings["loss"][:, -1]
     penalties = 0.5 * case.objective.regularization * problem.dt * (W**2).sum(axis=(1, 2, 3))
     norms: FloatArray | None = None
@@ -163,7 +168,7 @@ def _solve(problem: ParticleProblem, control: Path | None) -> _Part:
         )
         for k, outcome in enumerate(outcomes)
     ]
-    return _Part(problem.t, problem.labels, results, diagnostics, history, frames)
+    return _Part(problem.t, problem.labels, maximisers, results, diagnostics, history, frames)
 
 
 def _start(problem: ParticleProblem, control: Path | None) -> FloatArray:
@@ -194,6 +199,7 @@ def _joined(parts: list[_Part], ranks: int, seconds: float) -> Ensemble:
     return Ensemble(
         t=parts[0].t,
         labels=parts[0].labels,
+        maximisers=parts[0].maximisers,
         seeds=[seeds[k] for k in order],
         diagnostics=diagnostics,
         history=history,

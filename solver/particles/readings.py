@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from solver.auxiliary.maximisers import create_maximisers
-from solver.case.schema import Case
+from solver.auxiliary.maximisers import Maximisers
 from solver.types import FloatArray
 
 __all__ = ["CLUSTER_RADIUS", "TokenReadings", "count_clusters"]
@@ -18,12 +17,12 @@ class TokenReadings:
     """Numbers read off tokens of given labels.
 
     Args:
-        case: Resolved case.
         labels: Of the tokens, (N,).
+        maximisers: Of the interaction energy, if they are known.
     """
 
-    def __init__(self, case: Case, labels: FloatArray) -> None:
-        self._maximisers = create_maximisers(case, labels)
+    def __init__(self, labels: FloatArray, maximisers: Maximisers | None) -> None:
+        self._maximisers = maximisers
         _, self._numbers, self._counts = np.unique(labels, return_inverse=True, return_counts=True)
 
     def __call__(self, x: FloatArray, interaction_energy: FloatArray) -> dict[str, FloatArray]:
