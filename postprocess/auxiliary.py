@@ -111,13 +111,13 @@ def _exact(members: dict[str, list[Member]]) -> str | None:
     rows = []
     for name, group in members.items():
         for member in sorted((m for m in group if beta(m) == 1.0), key=lambda m: m.summary["n"]):
-            known = TokenState(member.directory).maximisers
+            known = member.summary["auxiliary"]
             gap, angle = (
                 max(map(abs, member.sample(key).values)) for key in ("interaction_gap", "maximiser_angle_max")
             )
             rows.append([
                 KERNELS[name.removesuffix("_long")], f"{member.key('depth.T'):g}", str(member.summary["n"]),
-                f"{known.energy:.9f}", known.symmetry, _tidy(gap), f"{angle:.1e}",
+                f"{known['maximum']:.9f}", known["symmetry"], _tidy(gap), f"{angle:.1e}",
             ])  # fmt: skip
     return markdown_table(head, rows) if rows else None
 
@@ -133,7 +133,7 @@ def _states(members: Sequence[Member]) -> str | None:
     )
     rows = []
     for member in sorted(members, key=beta):
-        circle = TokenState(member.directory).maximisers.energy
+        circle = member.summary["auxiliary"]["maximum"]
         gaps = np.array(member.sample("interaction_gap").values)
         best = min(member.summary["seeds"], key=lambda row: row["interaction_gap"])
         level = 1e-5 * circle

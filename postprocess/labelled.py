@@ -29,6 +29,7 @@ LAWS = {
     "uniform": "uniform on the sphere",
     "mixture": "mixture of von Mises–Fisher laws",
     "spiral": "spiral",
+    "points": "five weighted points",
 }
 _LAW_POINTS = 2**16
 _DRAWS = 20
@@ -72,17 +73,10 @@ class TokenState:
         labels: FloatArray = self.arrays["labels"]
         return labels
 
-    @property
-    def maximisers(self) -> Maximisers:
-        """Of its kernel.
-
-        Raises:
-            RunError: They are not known.
-        """
-        found = create_maximisers(self.case, self.labels)
-        if found is None:
-            raise RunError(f"{self.directory}: the maximisers of its kernel are not known")
-        return found
+    @cached_property
+    def maximisers(self) -> Maximisers | None:
+        """Of its kernel; None where they are not known."""
+        return create_maximisers(self.case, self.labels)
 
     @property
     def u(self) -> FloatArray:

@@ -69,7 +69,7 @@ two_optima_second() {
 }
 
 auxiliary_first() {
-  each tokens usa rope rope_general prefix toeplitz_linear_long universality_{rope,uniform} metastability
+  each tokens usa rope rope_general prefix toeplitz_linear_long universality_{rope,uniform,points} metastability
 }
 
 auxiliary_second() {
