@@ -41,7 +41,7 @@ def create_map(case: Case) -> Map:
     guarded = Guarded("auxiliary.map", table.map, part)
 
     def own(labels: FloatArray) -> FloatArray:
-        points = guarded(labels)
+        points = guarded(np.mod(labels, 1.0))
         norms = np.linalg.norm(points, axis=-1) if points.ndim == 2 else np.zeros(1)
         if points.shape != (len(labels), case.dimension) or not np.all(np.abs(norms - 1.0) < 1e-6):
             raise CaseError(
