@@ -190,7 +190,7 @@ def test_distance_bias(decay: str, periodic: bool, labelled: Labelled) -> None:
 
 
 def test_window_of_neighbours_on_a_grid(labelled: Labelled) -> None:
-    """Catches round-off that decides whether labels a whole length apart are connected: five of ten, for every label."""
+    """Catches round-off that decides which labels a whole length apart are connected: of ten, for every label five."""
     for length, neighbours in ((0.1, 3), (0.2, 5), (0.3, 7)):
         table = {"kernel": "distance_bias", "decay": "window", "length": length, "periodic": True}
         labels = np.arange(10) / 10
