@@ -29,6 +29,7 @@ from solver.types import FloatArray
 __all__ = ["FramedMaximisers", "Maximisers", "PlaneMaximisers", "create_maximisers"]
 
 _EQUAL = 1e-9  # eigenvalues closer than this, relative to λ₁, count as equal
+_CONNECTED = 1e-12  # a bias above this, relative to the largest, connects labels
 _ALL_PAIRS = 5_000  # different labels whose bias is looked at pair by pair
 _BLOCK = 500
 
@@ -153,13 +154,13 @@ def _pairs(kernel: LabelKernel, labels: FloatArray, tolerance: float) -> tuple[f
         mean = float((expanded.signs * expanded.factors.mean(axis=0) ** 2).sum())
         b = _along(kernel.bias, different, np.roll(different, -1))
         places = np.arange(len(different))
-        linked = coo_array((b > 0.0, (places, np.roll(places, -1))), shape=(len(b), len(b)))
+        linked = coo_array((b > _CONNECTED * b.max(), (places, np.roll(places, -1))), shape=(len(b), len(b)))
         return (mean, connected_components(linked, directed=False)[1][number]) if b.min() >= 0.0 else None
     b = kernel.bias(different, different)
     if b.min() < 0.0:
         return None
     shares = counts / counts.sum()
-    return float(shares @ b @ shares), connected_components(b > 0.0, directed=False)[1][number]
+    return float(shares @ b @ shares), connected_components(b > _CONNECTED * b.max(), directed=False)[1][number]
 
 
 def _along(bias: Callable[[FloatArray, FloatArray], FloatArray], labels: FloatArray, others: FloatArray) -> FloatArray:
