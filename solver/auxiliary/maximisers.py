@@ -6,7 +6,8 @@ For h = b(ξ, ζ) e^{⟨Q_ξ x, A Q_ζ y⟩} with b ≥ 0 every value of the exp
 For b = cos ω(ξ − ζ) and ⟨x, y⟩ the energy is ½ |Σ ρ_ξ a_ξ x_ξᵀ|²_F, a_ξ = (cos ωξ, sin ωξ); with |Z|_F the largest
 ⟨M, Z⟩, |M|_F = 1, the maximum over x is ½ max_G (Σ ρ_ξ (a_ξᵀ G a_ξ)^½)² over G = M Mᵀ ≥ 0 of trace 1: concave.
 Labels uniform on a whole period: G = ½, and the maximum is ¼. All maximisers are x_ξ = V b_ξ, b_ξ the direction of
-G^½ a_ξ and V any isometry of the plane into R^d.
+G^½ a_ξ and V any isometry of the plane into R^d; save where all a_ξ lie on two perpendicular lines (a grid of 4), which
+do not interact: then x_ξ = ±y on either line, any two y, and the maximum is ½(s² + (1 − s)²), s the share of one line.
 """
 
 from __future__ import annotations
@@ -175,6 +176,9 @@ def _of_toeplitz(case: Case, content: ExponentialKernel, kernel: LabelKernel, la
     a = np.column_stack([np.cos(frequency * labels), np.sin(frequency * labels)])
     symmetry = f"O({d}): a plane, and a rotation or reflection in it"
     if table.form == "linear":
+        lines = _perpendicular_lines(a)
+        if lines is not None:
+            return _of_lines(*lines, d)
         root = _best_root(a)
         stretched = a @ root
         sizes = np.linalg.norm(stretched, axis=1)
@@ -185,6 +189,31 @@ def _of_toeplitz(case: Case, content: ExponentialKernel, kernel: LabelKernel, la
         return None
     energy = 0.5 * _pair_mean(lambda cosines: cosines * np.exp(beta * cosines), a)
     return PlaneMaximisers(energy, symmetry, a, exact=False)
+
+
+def _perpendicular_lines(a: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+    """Which of two perpendicular lines each unit vector a (N, 2) lies on, 0 or 1, and its sign there; None: not all do.
+
+    The first line is that of the first vector.
+    """
+    along, across = a @ a[0], a @ np.array([-a[0, 1], a[0, 0]])
+    if np.abs(along * across).max() > _EQUAL:
+        return None
+    second = np.abs(across) > np.abs(along)
+    return second.astype(np.int64), np.sign(np.where(second, across, along))
+
+
+def _of_lines(lines: FloatArray, signs: FloatArray, d: int) -> FramedMaximisers:
+    """x_ξ = ±y, one y for each of the lines."""
+    share = float(lines.mean())
+    what = f"any v of the unit sphere in {d} dimensions"
+    return FramedMaximisers(
+        energy=0.5 * (share**2 + (1.0 - share) ** 2),
+        symmetry=f"{what}, for each of 2 groups of labels" if share > 0.0 else what,
+        frames=signs[:, None, None] * np.eye(d),
+        components=lines,
+        eigenspace=np.eye(d),
+    )
 
 
 def _pair_mean(function: Callable[[FloatArray], FloatArray], a: FloatArray) -> float:
