@@ -24,6 +24,7 @@ from scipy.sparse.csgraph import connected_components
 from solver.attention.kernels import ExponentialKernel, create_kernel
 from solver.auxiliary.coupling import expand_bias
 from solver.auxiliary.kernels import LabelKernel, create_label_kernel
+from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.types import FloatArray
 
@@ -32,6 +33,7 @@ __all__ = ["FramedMaximisers", "Maximisers", "PlaneMaximisers", "create_maximise
 _EQUAL = 1e-9  # eigenvalues closer than this, relative to λ₁, count as equal
 _CONNECTED = 1e-12  # a bias above this, relative to the largest, connects labels
 _ALL_PAIRS = 5_000  # different labels whose bias is looked at pair by pair
+_SAMPLED = 1_000  # of more labels, looked at for b < 0
 _BLOCK = 500
 
 
@@ -151,17 +153,29 @@ def _pairs(kernel: LabelKernel, labels: FloatArray, tolerance: float) -> tuple[f
         return 1.0, np.zeros(len(labels), dtype=np.int64)
     different, number, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if len(different) > _ALL_PAIRS:  # neighbours decide what is connected: right for a bias that falls with distance
-        expanded = expand_bias(kernel.bias, labels, tolerance)
-        mean = float((expanded.signs * expanded.factors.mean(axis=0) ** 2).sum())
+        sample = different[:: -(-len(different) // _SAMPLED)]
         b = _along(kernel.bias, different, np.roll(different, -1))
+        if min(b.min(), kernel.bias(sample, sample).min()) < 0.0:
+            return None
         places = np.arange(len(different))
         linked = coo_array((b > _CONNECTED * b.max(), (places, np.roll(places, -1))), shape=(len(b), len(b)))
-        return (mean, connected_components(linked, directed=False)[1][number]) if b.min() >= 0.0 else None
+        mean = _mean_of_many(kernel.bias, labels, tolerance)
+        return mean, connected_components(linked, directed=False)[1][number]
     b = kernel.bias(different, different)
     if b.min() < 0.0:
         return None
     shares = counts / counts.sum()
     return float(shares @ b @ shares), connected_components(b > _CONNECTED * b.max(), directed=False)[1][number]
+
+
+def _mean_of_many(bias: Callable[[FloatArray, FloatArray], FloatArray], labels: FloatArray, tolerance: float) -> float:
+    """Mean of b over all pairs of tokens; pair by pair, by blocks, where its expansion is not accurate enough."""
+    try:
+        expanded = expand_bias(bias, labels, tolerance)
+    except CaseError:
+        rows = [bias(labels[k : k + _BLOCK], labels).sum() for k in range(0, len(labels), _BLOCK)]
+        return float(np.sum(rows)) / len(labels) ** 2
+    return float((expanded.signs * expanded.factors.mean(axis=0) ** 2).sum())
 
 
 def _along(bias: Callable[[FloatArray, FloatArray], FloatArray], labels: FloatArray, others: FloatArray) -> FloatArray:
