@@ -106,7 +106,7 @@ def resultant(d: int, kappa: float) -> float:
     if d == 2:
         return float(i1(kappa) / i0(kappa))
     if d == 3:
-        return 1 / np.tanh(kappa) - 1 / kappa
+        return float(1 / np.tanh(kappa) - 1 / kappa)
     up, down = (quad(lambda a, k=k: np.cos(a) ** k * np.sin(a) ** (d - 2) * np.exp(kappa * np.cos(a)), 0, np.pi)[0]
                 for k in (1, 0))  # fmt: skip
     return float(up / down)

@@ -28,7 +28,8 @@ MATRICES = {
 
 def tokens(batch: int, count: int, d: int, seed: int = 0) -> FloatArray:
     x = np.random.default_rng(seed).standard_normal((batch, count, d)) + np.array([2.0, *([0.0] * (d - 1))])
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+    unit: FloatArray = x / np.linalg.norm(x, axis=-1, keepdims=True)
+    return unit
 
 
 BIASES: dict[str, Bias] = {
