@@ -175,8 +175,10 @@ def test_as_many_labels_as_points(labelled: Labelled) -> None:
     for count in (3, 10, 49, 107, 1000, 3001):
         angles = 2 * np.pi * np.arange(count) / count
         points = np.column_stack([np.cos(angles), np.sin(angles)])
-        f = create_map(labelled(2, {"kernel": "prefix", "map": "points", "points": points.tolist()}))
-        assert np.abs(f(np.arange(count) / count) - points).max() <= 1e-15
+        table: dict[str, object] = {"kernel": "prefix", "map": "points", "points": points.tolist()}
+        for shares in (None, [0.1] * count):
+            f = create_map(labelled(2, {**table, "shares": shares}))
+            assert np.abs(f(np.arange(count) / count) - points).max() <= 1e-15
 
 
 @pytest.mark.parametrize("suffix", ["csv", "npz"])
