@@ -114,7 +114,7 @@ DECAYS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "gaussian": lambda r: np.exp(-0.5 * r**2),
     "cauchy": lambda r: 1.0 / (1.0 + r**2),
     "triangle": lambda r: np.maximum(1.0 - r, 0.0),
-    "window": lambda r: np.asarray(r <= 1.0, dtype=np.float64),
+    "window": lambda r: np.asarray(r <= 1.0 + 1e-9, dtype=np.float64),  # labels of a grid: r = 1 up to round-off
     "cosine": lambda r: 0.5 + 0.5 * np.cos(np.minimum(np.pi * r, np.pi)),
 }
 

@@ -47,8 +47,6 @@ def token_labels(case: Case, count: int) -> FloatArray:
         CaseError: A label with a share gets no token.
     """
     labels, shares = label_law(case, count)
-    if np.ptp(shares) == 0.0:
-        return np.resize(labels, count)
     exact = count * shares
     each = np.floor(exact).astype(np.int64)
     order = np.argsort(-(exact - each), kind="stable")
@@ -59,7 +57,7 @@ def token_labels(case: Case, count: int) -> FloatArray:
         raise CaseError(
             [f"particles.n: {count} tokens leave label number {first}, of share {shares[first]:.3g}, without one"]
         )
-    return np.repeat(labels, each)
+    return np.resize(labels, count) if np.ptp(shares) == 0.0 else np.repeat(labels, each)
 
 
 def _orbit_labels(case: Case, parameters: FloatArray) -> FloatArray:

@@ -41,7 +41,7 @@ def create_map(case: Case) -> Map:
     guarded = Guarded("auxiliary.map", table.map, part)
 
     def own(labels: FloatArray) -> FloatArray:
-        points = guarded(labels)
+        points = guarded(np.mod(labels, 1.0))
         norms = np.linalg.norm(points, axis=-1) if points.ndim == 2 else np.zeros(1)
         if points.shape != (len(labels), case.dimension) or not np.all(np.abs(norms - 1.0) < 1e-6):
             raise CaseError(
@@ -57,18 +57,16 @@ def create_map(case: Case) -> Map:
 def rotations_between(start: FloatArray, end: FloatArray) -> FloatArray:
     """The smallest rotations Q with Q start = end, (n, d, d), of unit vectors (n, d) and (n, d) or (d,).
 
-    Q = 1 − (s + e)(s + e)ᵀ/(1 + ⟨s, e⟩) + 2 e sᵀ. Opposite vectors: by π in the plane of s and an axis.
+    Q = (1 − 2ttᵀ)(1 − 2ssᵀ), t the direction of s + e: orthogonal to round-off however near s is to −e. Opposite
+    vectors: by π in the plane of s and an axis.
     """
     end = np.broadcast_to(end, start.shape)
     d = start.shape[1]
-    total, cosine = start + end, np.einsum("ni,ni->n", start, end)
-    opposite = 1.0 + cosine < 1e-14
-    safe = np.where(opposite, 1.0, 1.0 + cosine)
-    Q = (
-        np.eye(d)
-        - total[:, :, None] * total[:, None, :] / safe[:, None, None]
-        + 2.0 * end[:, :, None] * start[:, None, :]
-    )
+    total = start + end
+    norm = np.linalg.norm(total, axis=1, keepdims=True)
+    opposite = norm[:, 0] < 1e-7
+    t = total / np.where(norm < 1e-7, 1.0, norm)
+    Q = (np.eye(d) - 2.0 * t[:, :, None] * t[:, None, :]) @ (np.eye(d) - 2.0 * start[:, :, None] * start[:, None, :])
     for n in np.flatnonzero(opposite):
         axis = np.eye(d)[np.argmin(np.abs(start[n]))]
         axis = axis - (axis @ start[n]) * start[n]

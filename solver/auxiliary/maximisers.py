@@ -6,7 +6,8 @@ For h = b(ξ, ζ) e^{⟨Q_ξ x, A Q_ζ y⟩} with b ≥ 0 every value of the exp
 For b = cos ω(ξ − ζ) and ⟨x, y⟩ the energy is ½ |Σ ρ_ξ a_ξ x_ξᵀ|²_F, a_ξ = (cos ωξ, sin ωξ); with |Z|_F the largest
 ⟨M, Z⟩, |M|_F = 1, the maximum over x is ½ max_G (Σ ρ_ξ (a_ξᵀ G a_ξ)^½)² over G = M Mᵀ ≥ 0 of trace 1: concave.
 Labels uniform on a whole period: G = ½, and the maximum is ¼. All maximisers are x_ξ = V b_ξ, b_ξ the direction of
-G^½ a_ξ and V any isometry of the plane into R^d.
+G^½ a_ξ and V any isometry of the plane into R^d; save where all a_ξ lie on two perpendicular lines (a grid of 4), which
+do not interact: then x_ξ = ±y on either line, any two y, and the maximum is ½(s² + (1 − s)²), s the share of one line.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from scipy.sparse.csgraph import connected_components
 from solver.attention.kernels import ExponentialKernel, create_kernel
 from solver.auxiliary.coupling import expand_bias
 from solver.auxiliary.kernels import LabelKernel, create_label_kernel
+from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.types import FloatArray
 
 __all__ = ["FramedMaximisers", "Maximisers", "PlaneMaximisers", "create_maximisers"]
 
 _EQUAL = 1e-9  # eigenvalues closer than this, relative to λ₁, count as equal
+_CONNECTED = 1e-12  # a bias above this, relative to the largest, connects labels
 _ALL_PAIRS = 5_000  # different labels whose bias is looked at pair by pair
+_SAMPLED = 1_000  # of more labels, looked at for b < 0
 _BLOCK = 500
 
 
@@ -149,17 +153,29 @@ def _pairs(kernel: LabelKernel, labels: FloatArray, tolerance: float) -> tuple[f
         return 1.0, np.zeros(len(labels), dtype=np.int64)
     different, number, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if len(different) > _ALL_PAIRS:  # neighbours decide what is connected: right for a bias that falls with distance
-        expanded = expand_bias(kernel.bias, labels, tolerance)
-        mean = float((expanded.signs * expanded.factors.mean(axis=0) ** 2).sum())
+        sample = different[:: -(-len(different) // _SAMPLED)]
         b = _along(kernel.bias, different, np.roll(different, -1))
+        if min(b.min(), kernel.bias(sample, sample).min()) < 0.0:
+            return None
         places = np.arange(len(different))
-        linked = coo_array((b > 0.0, (places, np.roll(places, -1))), shape=(len(b), len(b)))
-        return (mean, connected_components(linked, directed=False)[1][number]) if b.min() >= 0.0 else None
+        linked = coo_array((b > _CONNECTED * b.max(), (places, np.roll(places, -1))), shape=(len(b), len(b)))
+        mean = _mean_of_many(kernel.bias, labels, tolerance)
+        return mean, connected_components(linked, directed=False)[1][number]
     b = kernel.bias(different, different)
     if b.min() < 0.0:
         return None
     shares = counts / counts.sum()
-    return float(shares @ b @ shares), connected_components(b > 0.0, directed=False)[1][number]
+    return float(shares @ b @ shares), connected_components(b > _CONNECTED * b.max(), directed=False)[1][number]
+
+
+def _mean_of_many(bias: Callable[[FloatArray, FloatArray], FloatArray], labels: FloatArray, tolerance: float) -> float:
+    """Mean of b over all pairs of tokens; pair by pair, by blocks, where its expansion is not accurate enough."""
+    try:
+        expanded = expand_bias(bias, labels, tolerance)
+    except CaseError:
+        rows = [bias(labels[k : k + _BLOCK], labels).sum() for k in range(0, len(labels), _BLOCK)]
+        return float(np.sum(rows)) / len(labels) ** 2
+    return float((expanded.signs * expanded.factors.mean(axis=0) ** 2).sum())
 
 
 def _along(bias: Callable[[FloatArray, FloatArray], FloatArray], labels: FloatArray, others: FloatArray) -> FloatArray:
@@ -174,6 +190,9 @@ def _of_toeplitz(case: Case, content: ExponentialKernel, kernel: LabelKernel, la
     a = np.column_stack([np.cos(frequency * labels), np.sin(frequency * labels)])
     symmetry = f"O({d}): a plane, and a rotation or reflection in it"
     if table.form == "linear":
+        lines = _perpendicular_lines(a)
+        if lines is not None:
+            return _of_lines(*lines, d)
         root = _best_root(a)
         stretched = a @ root
         sizes = np.linalg.norm(stretched, axis=1)
@@ -184,6 +203,31 @@ def _of_toeplitz(case: Case, content: ExponentialKernel, kernel: LabelKernel, la
         return None
     energy = 0.5 * _pair_mean(lambda cosines: cosines * np.exp(beta * cosines), a)
     return PlaneMaximisers(energy, symmetry, a, exact=False)
+
+
+def _perpendicular_lines(a: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+    """Which of two perpendicular lines each unit vector a (N, 2) lies on, 0 or 1, and its sign there; None: not all do.
+
+    The first line is that of the first vector.
+    """
+    along, across = a @ a[0], a @ np.array([-a[0, 1], a[0, 0]])
+    if np.abs(along * across).max() > _EQUAL:
+        return None
+    second = np.abs(across) > np.abs(along)
+    return second.astype(np.int64), np.sign(np.where(second, across, along))
+
+
+def _of_lines(lines: FloatArray, signs: FloatArray, d: int) -> FramedMaximisers:
+    """x_ξ = ±y, one y for each of the lines."""
+    share = float(lines.mean())
+    what = f"any v of the unit sphere in {d} dimensions"
+    return FramedMaximisers(
+        energy=0.5 * (share**2 + (1.0 - share) ** 2),
+        symmetry=f"{what}, for each of 2 groups of labels" if share > 0.0 else what,
+        frames=signs[:, None, None] * np.eye(d),
+        components=lines,
+        eigenspace=np.eye(d),
+    )
 
 
 def _pair_mean(function: Callable[[FloatArray], FloatArray], a: FloatArray) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -260,11 +259,13 @@ def _map_mistakes(table: Auxiliary, d: int) -> Iterator[tuple[str, str]]:
 def _map_lengths(table: Auxiliary) -> Iterator[tuple[str, str]]:
     if table.map == "points" and (table.points is None) == (table.file is None):
         yield "auxiliary.points", "give either points or file with map = 'points'"
+    if table.points == ():
+        yield "auxiliary.points", "[] is not allowed: at least one direction"
     if table.file is not None and table.shares is not None:
         yield "auxiliary.shares", "give them as the file's column 'weight'"
     entries = {"points": table.points, "von_mises_fisher": table.means or ((),)}.get(table.map)
-    lists = itertools.chain([("shares", table.shares)], [("kappas", table.kappas)] if table.means else [])
-    for name, values in lists:
+    lists = {"shares": table.shares, "kappas": table.kappas if table.map == "von_mises_fisher" else None}
+    for name, values in lists.items():
         if entries is not None and values is not None and len(values) != len(entries):
             yield f"auxiliary.{name}", f"has {len(values)} numbers: {len(entries)}, one for each"
     if min(table.kappas or (0.0,)) < 0.0:

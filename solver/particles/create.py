@@ -21,6 +21,7 @@ from solver.types import FloatArray
 __all__ = ["create_field"]
 
 _TOKENS_PER_SECTION = 3  # below it all pairs are cheaper
+_SAMPLED = 1_000  # of more labels, looked at for b < 0
 _MOST_DENSE = 20_000  # tokens whose bias is kept for all pairs: 3 GB
 
 
@@ -43,6 +44,14 @@ def create_field(case: Case, comm: MPI.Comm) -> MeanField | None:
 
     def parts() -> tuple[FloatArray, LabelKernel, FloatArray | None]:
         labels, found = token_labels(case, case.particles.n), create_label_kernel(case)
+        if case.attention.normalized and found.bias is not None:
+            some = labels[:: -(-len(labels) // _SAMPLED)]
+            smallest = float(found.bias(some, some).min())
+            if smallest < 0.0:
+                raise CaseError(
+                    [f"attention.normalized: the bias of {case.auxiliary.kernel} falls to {smallest:.3g}: softmax "
+                     "attention needs b ≥ 0"]
+                )  # fmt: skip
         return labels, found, found.frames(labels) if found.frames is not None else None
 
     labels, label_kernel, frames = everywhere(comm, parts)

@@ -69,4 +69,5 @@ def count_clusters(x: FloatArray, radius: float = CLUSTER_RADIUS) -> FloatArray:
         count += left.any(axis=1)
         leader = left.argmax(axis=1)
         left &= ~np.take_along_axis(near, leader[:, None, None], axis=1)[:, 0]
+        left[np.arange(len(left)), leader] = False  # nan is near to nothing
     return count
