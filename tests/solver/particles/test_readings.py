@@ -9,6 +9,7 @@ from mpi4py import MPI
 import numpy as np
 import pytest
 
+from solver.auxiliary.maximisers import create_maximisers
 from solver.case import Case
 from solver.particles.create import create_field
 from solver.particles.diagnostics import diagnose_tokens
@@ -19,6 +20,10 @@ from solver.types import FloatArray
 pytestmark = pytest.mark.serial
 
 MakeCase = Callable[..., Case]
+
+
+def make_readings(case: Case, labels: FloatArray) -> TokenReadings:
+    return TokenReadings(labels, create_maximisers(case, labels))
 
 
 def on_circle(*degrees: float) -> FloatArray:
@@ -83,17 +88,17 @@ def test_conditional_resultant(make_case: MakeCase) -> None:
     labels = np.array([0.5, 0.1, 0.5, 0.5, 0.1, 0.9])
     case = make_case("circle", {"auxiliary.kernel": "rope", "attention.eigenvalues": [1.0, 0.5]})
     x = np.stack([on_circle(0, 90, 0, 120, -90, 200), on_circle(7, 8, 7, 7, 8, 9)])
-    found = TokenReadings(case, labels)(x, np.zeros(2))["conditional_resultant"]
+    found = make_readings(case, labels)(x, np.zeros(2))["conditional_resultant"]
     # |1 + 1 + e^{i2π/3}| = √3 of three tokens, 0 of two, 1 of one.
     assert found == pytest.approx([(np.sqrt(3.0) + 0.0 + 1.0) / 6, 1.0], rel=1e-14)
     for other in (np.arange(6) / 6, np.zeros(6)):
-        assert "conditional_resultant" not in TokenReadings(case, other)(x, np.zeros(2))
+        assert "conditional_resultant" not in make_readings(case, other)(x, np.zeros(2))
 
 
 def test_gap_and_angles(make_case: MakeCase) -> None:
     """Catches a gap of the wrong sign, degrees, and angles from cosines, which lose small ones: nearest to ±e₁."""
     case = make_case("circle", {"attention.eigenvalues": [1.0, 0.5]})
-    readings = TokenReadings(case, np.zeros(2))
+    readings = make_readings(case, np.zeros(2))
     x = np.stack([on_circle(60, -20), on_circle(180, 150), np.array([[1.0, 1e-12], [1.0, -3e-12]])])
     energy = np.array([0.3, 0.5 * np.e, 1.0])
     found = readings(x, energy)
@@ -106,7 +111,7 @@ def test_gap_and_angles(make_case: MakeCase) -> None:
 
 def test_opposite_tokens(make_case: MakeCase) -> None:
     """Catches an arcsine beyond 1: tokens opposite to the nearest maximiser are π away."""
-    readings = TokenReadings(make_case("circle", {"attention.eigenvalues": [1.0, 0.5]}), np.zeros(3))
+    readings = make_readings(make_case("circle", {"attention.eigenvalues": [1.0, 0.5]}), np.zeros(3))
     found = readings(on_circle(0, 0, 180)[None], np.zeros(1))
     assert found["maximiser_angle_max"] == pytest.approx([np.pi], rel=1e-15)
     assert found["maximiser_angle"] == pytest.approx([np.pi / np.sqrt(3)], rel=1e-15)
@@ -115,7 +120,7 @@ def test_opposite_tokens(make_case: MakeCase) -> None:
 def test_unknown_maximisers_are_not_read(make_case: MakeCase) -> None:
     """Catches a gap to a maximum that is not known."""
     case = make_case("circle", {"auxiliary.kernel": "toeplitz", "attention.eigenvalues": [1.0, 0.5]})
-    assert set(TokenReadings(case, np.arange(6) / 6)(on_circle(*range(6))[None], np.zeros(1))) == {"clusters"}
+    assert set(make_readings(case, np.arange(6) / 6)(on_circle(*range(6))[None], np.zeros(1))) == {"clusters"}
 
 
 def test_readings_along_a_run(make_case: MakeCase) -> None:
@@ -124,7 +129,8 @@ def test_readings_along_a_run(make_case: MakeCase) -> None:
     plain = {"initial.mean": [1.0, 0.0, 0.0], "attention.eigenvalues": [1.0, 1.0, 1.0], "noise.epsilon": 0.0}
     case = make_case("sphere", {**table, **plain, "particles.n": 10, "particles.steps": 5.0, "depth.T": 4.0})
     problem = ParticleProblem(case, create_field(case, MPI.COMM_SELF), [0, 1])
-    found = diagnose_tokens(problem, np.zeros((2, *problem.control_shape)), [0]).readings
+    known = create_maximisers(problem.case, problem.labels)
+    found = diagnose_tokens(problem, np.zeros((2, *problem.control_shape)), [0], known).readings
     gap, angle, largest = (found[name] for name in ("interaction_gap", "maximiser_angle", "maximiser_angle_max"))
     assert gap.shape == angle.shape == (2, 21)
     assert (gap > 0.0).all()
