@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,10 @@ from mpi4py import MPI
 import numpy as np
 
 from solver.auxiliary.maximisers import Maximisers, create_maximisers
+from solver.case.factories import is_factory
 from solver.case.schema import Case
 from solver.control import control_on_grid
+from solver.log import LOG
 from solver.parallel import everywhere
 from solver.particles.create import create_field
 from solver.particles.diagnostics import TokenDiagnostics, diagnose_tokens
@@ -105,6 +108,7 @@ def solve_ensemble(case: Case, comm: MPI.Comm, control: Path | None = None) -> E
         CaseError: A part, a file or the control does not fit.
     """
     started = time.perf_counter()
+    _warn_of_long_steps(case)
     field = create_field(case, comm)
     here = [case.particles.seed + k for k in range(case.particles.seeds)[comm.rank :: comm.size]]
 
@@ -115,6 +119,20 @@ def solve_ensemble(case: Case, comm: MPI.Comm, control: Path | None = None) -> E
     if parts is None:
         return None
     return _joined([part for part in parts if part is not None], comm.size, time.perf_counter() - started)
+
+
+def _warn_of_long_steps(case: Case) -> None:
+    """Explicit steps must resolve the fastest relaxation of a token in a cluster, λ₁ e^{λ₁} (softmax: λ₁)."""
+    if is_factory(case.attention.kernel) or (case.auxiliary.kernel == "toeplitz" and case.auxiliary.form == "linear"):
+        return
+    first = float(np.linalg.eigvalsh(np.array(case.matrix))[-1])
+    rate = first if case.attention.normalized else first * math.exp(first)
+    if rate > case.particles.steps:
+        LOG.warning(
+            "particles.steps: %g equal steps per unit of depth are too few for attention, which pulls tokens together "
+            "at the rate %.4g: they overshoot, and results mean little; take at least %d",
+            case.particles.steps, rate, math.ceil(rate),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

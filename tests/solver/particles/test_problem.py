@@ -15,6 +15,7 @@ from solver.case import Case
 from solver.ffn import ACTIVATIONS
 from solver.parallel import allreduce
 from solver.particles.create import create_field
+from solver.particles.ensemble import solve_ensemble
 from solver.particles.problem import ParticleProblem
 
 MakeCase = Callable[..., Case]
@@ -43,6 +44,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "random features": {"ffn.width": 5, "ffn.activation": "gelu", "ffn.bias": True},
     **LABELS,
     "no noise": {"noise.epsilon": 0.0},
+    "long steps": {"particles.steps": 2.0, "depth.T": 4.0},
     "no attention": {"attention.eigenvalues": None, "attention.matrix": [[0.0, 0.0], [0.0, 0.0]]},
     # relu's kink lies where a coordinate vanishes: 1e-4 is less than any token's distance from it here
     **{name: {"ffn.activation": name} for name in sorted(ACTIVATIONS)},
@@ -67,7 +69,7 @@ def test_gradient_has_taylor_order_two(name: str, make_case: MakeCase) -> None:
     W, dW = controls(problem, 0.5, 2), controls(problem, 0.5, 3)
     at = problem.evaluate(W)
     slope = problem.dt * (at.gradient * dW).sum(axis=(1, 2, 3))
-    sizes = np.array([2e-2, 1e-2, 5e-3]) * (0.01 if name == "relu" else 1.0)
+    sizes = np.array([2e-2, 1e-2, 5e-3]) * {"relu": 0.01, "long steps": 0.1}.get(name, 1.0)
     remainders = np.array([np.abs(problem.evaluate(W + s * dW).J - at.J - s * slope) for s in sizes])
     assert remainders.min() > 1e-15
     orders = np.log2(remainders[:-1] / remainders[1:])
@@ -240,3 +242,18 @@ def test_stationary_law_in_a_fixed_potential(make_case: MakeCase) -> None:
     kappa = 0.6 / 0.2
     assert x[..., 0].mean() == pytest.approx(i1(kappa) / i0(kappa), abs=3 * x[..., 0].std() / np.sqrt(8000) + 0.003)
     assert abs(x[..., 1].mean()) <= 4 * x[..., 1].std() / np.sqrt(8000)
+
+
+@pytest.mark.serial
+def test_tokens_stay_on_the_sphere_however_long_the_steps(
+    make_case: MakeCase, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Catches norms whose round-off grows by |1 − 2Δt⟨x, ∇V⟩| a step, here 40, and a user who is not told."""
+    stiff = {**SMALL, "attention.eigenvalues": [4.0, 3.0], "depth.T": 5.0, "optimizer.method": "none"}
+    for steps, warned in ((10.0, True), (220.0, False)):
+        caplog.clear()
+        found = solve_ensemble(make_case("circle", {**stiff, "particles.steps": steps}), MPI.COMM_SELF)
+        assert found is not None
+        assert np.abs(np.linalg.norm(found.diagnostics.frames, axis=-1) - 1.0).max() <= 1e-14
+        assert found.diagnostics.interaction_energy.max() <= 0.5 * np.exp(4.0) * (1.0 + 1e-12)
+        assert ("take at least 219" in caplog.text) is warned
