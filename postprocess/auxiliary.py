@@ -147,17 +147,21 @@ def _states(members: Sequence[Member]) -> str | None:
 
 
 def _universality(results: Path) -> str | None:
-    head = ("law", "kernel", "labels", "n", "angle of v to u, rad", "W₁ of the tokens", "W₁ of n samples", "exponents")
-    rows = []
+    """A row for the tokens of each law and kind of labels, and one for independent samples of the law."""
+    rows, counts = [], []
     for name, title in LAWS.items():
-        for series in universality(read_members(results / f"universality_{name}-particles")):
-            exponents = f"{series.exponent(series.reached):.2f}, {series.exponent(series.sampled):.2f}"
-            for k, n in enumerate(series.counts):
-                rows.append([
-                    title, f"`{series.kernel}`", series.law, str(n), f"{series.off[k]:.1e}", f"{series.reached[k]:.5f}",
-                    f"{series.sampled[k]:.5f}", exponents if k == 0 else "",
-                ])  # fmt: skip
-    return markdown_table(head, rows) if rows else None
+        for series in universality(results / f"universality_{name}-particles"):
+            counts = series.counts
+            rows.append(_distances(title, f"tokens, `{series.kernel}`, {series.law} labels", series.reached))
+            rows[-1].append(f"{series.exponent(series.reached):.2f}")
+            if series.law == "random":
+                rows.append(_distances(title, "samples of the law", series.sampled))
+                rows[-1].append(f"{series.exponent(series.sampled):.2f}")
+    return markdown_table(("law", "W₁ of", *(f"n = {n}" for n in counts), "exponent"), rows) if rows else None
+
+
+def _distances(title: str, what: str, values: Sequence[float]) -> list[str]:
+    return [title, what, *(f"{value:.5f}" for value in values)]
 
 
 def _reached(members: Sequence[Member]) -> str | None:

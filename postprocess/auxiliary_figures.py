@@ -113,7 +113,7 @@ def _universality(results: Path) -> Figure | None:
     figure = Figure(figsize=(8.4, 2.7), layout="constrained")
     drawn = False
     for axes, (name, title) in zip(figure.subplots(1, len(LAWS), sharey=True), LAWS.items(), strict=True):
-        for series in universality(read_members(results / f"universality_{name}-particles")):
+        for series in universality(results / f"universality_{name}-particles"):
             colour = BLUE if series.law == "random" else ORANGE
             axes.loglog(series.counts, series.reached, "o-", ms=4, color=colour, label=f"tokens, {series.law} labels")
             if series.law == "random":

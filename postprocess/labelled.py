@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from postprocess.distances import sliced_distance
 from postprocess.load import RunError
-from postprocess.members import Member
+from postprocess.members import read_members
 from solver.auxiliary.kernels import create_label_kernel
 from solver.auxiliary.labels import label_law
 from solver.auxiliary.maximisers import Maximisers, create_maximisers
@@ -31,7 +31,7 @@ LAWS = {
     "spiral": "spiral",
     "points": "five weighted points",
 }
-_LAW_POINTS = 2**16
+_LAW_POINTS = 2**14
 _DRAWS = 20
 
 
@@ -141,9 +141,10 @@ class Series:
         return float(np.polyfit(np.log(self.counts), np.log(values), 1)[0])
 
 
-def universality(members: Sequence[Member]) -> list[Series]:
-    """How fast the tokens' marginal tends to its target with n, for each law of labels among the members."""
-    found = []
+@cache  # the table and the figure show the same
+def universality(sweep: Path) -> list[Series]:
+    """How fast the tokens' marginal tends to its target with n, for each law of labels among a sweep's members."""
+    members, found = read_members(sweep), []
     for law in sorted({member.key("auxiliary.law") for member in members}):
         group = [m for m in members if m.key("auxiliary.law") == law]
         series = Series(group[0].key("auxiliary.kernel"), law, [], [], [], [])
