@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def _resultant(results: Path) -> Figure | None:
                 drawn = True
         axes.set(xscale="log", xlabel="depth $t$", title=f"β = {value:g}", ylim=(-0.02, 1.02))
     figure.axes[0].set_ylabel("resultant $|m|$, mean of 10 seeds")
-    figure.axes[1].legend(fontsize=7, loc="center right")
+    figure.axes[0].legend(fontsize=7, loc="upper left")
     return figure if drawn else None
 
 
@@ -100,7 +101,7 @@ def _spectrum(results: Path) -> Figure | None:
         values = np.linalg.eigvalsh(b)[::-1] / _LABELS
         signed = values.min() < -1e-10
         axes = right if signed else left
-        axes.plot(np.arange(1, 21), np.sort(values)[np.argsort(-np.abs(np.sort(values)))][:20], "o-", ms=3, label=name)
+        axes.plot(np.arange(1, 21), values[np.argsort(-np.abs(values), kind="stable")][:20], "o", ms=3.5, label=name)
     for axes, title in ((left, "non-negative"), (right, "sign-changing")):
         axes.axhline(0.0, color="0.3", lw=0.8)
         axes.set(title=title, xlabel="number, by size", ylabel="eigenvalue of $b$ over $L$")
@@ -119,8 +120,8 @@ def _universality(results: Path) -> Figure | None:
             if series.law == "random":
                 axes.loglog(series.counts, series.sampled, "--", color=_GREY, label="$n$ samples of the law")
             drawn = True
-        axes.set(title=title, xlabel="$n$")
-        axes.title.set_fontsize(8)
+        axes.set_title(textwrap.fill(title, 18), fontsize=8)
+        axes.set_xlabel("$n$")
     figure.axes[0].set_ylabel("sliced $W_1$ to the target law")
     figure.axes[0].legend(fontsize=6)
     return figure if drawn else None

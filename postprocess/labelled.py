@@ -31,8 +31,8 @@ LAWS = {
     "spiral": "spiral",
     "points": "five weighted points",
 }
-_LAW_POINTS = 2**14
-_DRAWS = 20
+_LAW_POINTS = 2**16
+_DRAWS = 10
 
 
 class TokenState:
