@@ -44,11 +44,17 @@ def draw_figures(directory: Path) -> list[Path]:
     run = load_run(directory)
     folder = run.directory / "figures"
     folder.mkdir(exist_ok=True)
-    path = folder / "phases.png"
     with mpl.rc_context(STYLE):
-        figure = phases_figure(run)
-        figure.savefig(path)
-    return [path]
+        figures = {"phases.png": phases_figure(run)}
+        if "clusters" in run.trajectory:
+            from postprocess.token_figure import tokens_figure  # it loads the solver
+
+            dimension = sum(name.startswith("mean_") for name in run.trajectory)
+            tokens = tokens_figure(directory, run.trajectory, dimension)
+            figures |= {} if tokens is None else {"tokens.png": tokens}
+        for name, figure in figures.items():
+            figure.savefig(folder / name)
+    return [folder / name for name in figures]
 
 
 def phases_figure(run: Run) -> Figure:

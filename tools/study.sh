@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The sweeps behind a page of docs/, two at a time; what is complete already is skipped.
-# Usage: study.sh paper | two_optima      (results in results/<study>)
+# Usage: study.sh paper | two_optima | auxiliary   (results in results/<study>)
 set -uo pipefail
 study=${1:-}
 case $study in
-  paper | two_optima) ;;
-  *) echo "usage: study.sh paper | two_optima (got '$study')" >&2 && exit 2 ;;
+  paper | two_optima | auxiliary) ;;
+  *) echo "usage: study.sh paper | two_optima | auxiliary (got '$study')" >&2 && exit 2 ;;
 esac
 out=results/$study
 # A stop ends all that runs; what is complete then stays so.
@@ -66,6 +66,15 @@ two_optima_second() {
   each density crossing crossing_noise families_sphere effort_sphere || bad=1
   tokens tokens || bad=1
   return $bad
+}
+
+auxiliary_first() {
+  each tokens usa rope rope_general prefix toeplitz_linear_long universality_{rope,uniform,points} metastability
+}
+
+auxiliary_second() {
+  each tokens toeplitz_linear toeplitz_exponential distance_bias distance_bias_shapes toeplitz_states \
+    universality_{mixture,spiral}
 }
 
 mkdir -p "$out"

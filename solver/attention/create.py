@@ -19,25 +19,28 @@ __all__ = ["create_attention", "create_expansion"]
 _BEST_TOLERANCE = 1e-13  # of an expansion, relative to the kernel's largest value: round-off
 
 
-def create_expansion(case: Case, comm: MPI.Comm, limit: int | None = None) -> Expansion:
+def create_expansion(case: Case, comm: MPI.Comm, kernel: Kernel | None = None, limit: int | None = None) -> Expansion:
     """Expand the kernel of a case, as accurately as it needs. Collective.
 
     Args:
         case: Resolved case.
         comm: All of its ranks must call.
+        kernel: The kernel, if it is not that of the case.
         limit: Largest number of sections that is of use.
 
     Raises:
         CaseError: The kernel cannot be used, or the accuracy cannot be reached.
     """
-    kernel = everywhere(comm, lambda: create_kernel(case))
+    if kernel is None:
+        kernel = everywhere(comm, lambda: create_kernel(case))
+    expanded = kernel
 
     def arrays() -> tuple[FloatArray, FloatArray, FloatArray, float]:
-        expansion = _expand(kernel, case, limit)
+        expansion = _expand(expanded, case, limit)
         return expansion.pivots, expansion.weights, expansion.signs, expansion.error
 
     # Only arrays travel: a kernel of the user's need not survive pickling.
-    return Expansion(kernel, *on_root(comm, arrays))
+    return Expansion(expanded, *on_root(comm, arrays))
 
 
 def _expand(kernel: Kernel, case: Case, limit: int | None) -> Expansion:

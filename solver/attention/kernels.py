@@ -14,7 +14,7 @@ from solver.case.schema import Case
 from solver.parts import Guarded, build_part
 from solver.types import FloatArray
 
-__all__ = ["KERNELS", "DotProductKernel", "ExponentialKernel", "Kernel", "create_kernel"]
+__all__ = ["KERNELS", "DotProductKernel", "ExponentialKernel", "Kernel", "LinearKernel", "create_kernel"]
 
 
 class Kernel(Protocol):
@@ -57,6 +57,25 @@ class ExponentialKernel:
         """See `DotProductKernel`."""
         f = np.exp(s)
         return f, f, f
+
+
+@dataclass(frozen=True)
+class LinearKernel:
+    """⟨x, Ay⟩ (P2's linear Toeplitz attention).
+
+    Attributes:
+        matrix: A, symmetric positive semidefinite, (d, d).
+    """
+
+    matrix: FloatArray
+
+    def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """See `Kernel`."""
+        return x @ self.matrix @ y.T
+
+    def derivatives(self, s: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """See `DotProductKernel`."""
+        return s, np.ones_like(s), np.zeros_like(s)
 
 
 KERNELS: dict[str, Callable[[Case], Kernel]] = {

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from solver.case.factories import FACTORY_KEYS, is_factory, missing_factory
-from solver.case.schema import OWN, SELECTORS, Case
+from solver.case.auxiliary import auxiliary_mistakes
+from solver.case.factories import FACTORY_KEYS, OWN, is_factory, missing_factory
+from solver.case.schema import SELECTORS, Case
 
 __all__ = ["check_case", "largest_kappa", "unused_keys"]
 
@@ -164,17 +165,10 @@ def _optimizer(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _auxiliary(case: Case) -> Iterator[tuple[str, str]]:
-    planes, frequencies = case.auxiliary.planes, case.auxiliary.frequencies
-    axes = range(1, case.dimension + 1)
-    if not planes:
-        yield "auxiliary.planes", "[] is not allowed: at least one pair of axes"
-        return
-    for plane in planes:
-        if plane[0] == plane[1] or not set(plane) <= set(axes):
-            yield "auxiliary.planes", f"{list(plane)} is not allowed: two different axes from 1 to {case.dimension}"
-            return
-    if frequencies is not None and len(frequencies) != len(planes):
-        yield "auxiliary.frequencies", f"has {len(frequencies)} numbers: {len(planes)}, one for each of the planes"
+    table = case.auxiliary
+    yield from auxiliary_mistakes(table, case.dimension)
+    if table.kernel == "toeplitz" and case.attention.normalized:
+        yield "attention.normalized", "true is not allowed with kernel = 'toeplitz', which has negative values"
 
 
 def _saddle(case: Case) -> Iterator[tuple[str, str]]:
@@ -204,6 +198,7 @@ def _files(case: Case) -> Iterator[tuple[str, str]]:
         "geometry.file": case.geometry.file,
         "initial.file": case.initial.file,
         "objective.file": case.objective.file,
+        "auxiliary.file": case.auxiliary.file,
     }
     for name, path in files.items():
         if path is not None and not _is_file(path):

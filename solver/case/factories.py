@@ -11,9 +11,16 @@ from pathlib import Path
 
 from solver.types import Json
 
-__all__ = ["FACTORY_KEYS", "is_factory", "missing_factory", "resolve_factories"]
+__all__ = ["FACTORY_KEYS", "OWN", "is_factory", "missing_factory", "resolve_factories"]
 
-FACTORY_KEYS = (("objective", "loss"), ("attention", "kernel"), ("ffn", "activation"))
+OWN = "module:factory"  # stands for any part of the user's own where alternatives are listed
+FACTORY_KEYS = (
+    ("objective", "loss"),
+    ("attention", "kernel"),
+    ("ffn", "activation"),
+    ("auxiliary", "kernel"),
+    ("auxiliary", "map"),
+)
 
 
 def is_factory(name: str) -> bool:

@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, AllowInfNan, Field, Strict
+from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, Strict
 
 from solver.case.factories import is_factory
 
@@ -16,12 +16,14 @@ __all__ = [
     "Integer",
     "Parameters",
     "Real",
+    "Section",
     "Shares",
     "Spectrum",
     "SymmetricMatrix",
     "Vector",
     "key",
     "one_of",
+    "unit",
 ]
 
 MAX_EIGENVALUE = 50.0
@@ -30,6 +32,12 @@ Real = Annotated[float, Strict(), AllowInfNan(False)]
 Integer = Annotated[int, Strict()]
 Flag = Annotated[bool, Strict()]
 Vector = tuple[Real, ...]
+
+
+class Section(BaseModel):
+    """A table of the case file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def key(default: Any, allowed: str, meaning: str, unit: str = "", only: tuple[str, ...] = (), **limits: Any) -> Any:
@@ -84,6 +92,14 @@ def one_of(*names: str) -> AfterValidator:
         raise ValueError(f"{value!r} is not allowed: {', '.join(map(repr, names))} or 'module:factory'")
 
     return AfterValidator(check)
+
+
+def unit(vector: Vector) -> Vector:
+    """The vector over its norm; one of norm 1 as it is, so that a resolved case resolves to itself."""
+    norm = math.hypot(*vector)
+    if abs(norm - 1.0) < 4e-16:
+        return vector
+    return tuple(value / norm for value in vector)
 
 
 Direction = Annotated[Vector, AfterValidator(_direction)]

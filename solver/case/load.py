@@ -34,12 +34,18 @@ _NEED_MANIFOLD = {
     "objective.target",
     "objective.mean",
     "auxiliary.planes",
+    "auxiliary.generators",
+    "auxiliary.u",
+    "auxiliary.map",
+    "auxiliary.points",
+    "auxiliary.means",
 }
 
 _PATHS = (
     ("geometry", "file"),
     ("initial", "file"),
     ("objective", "file"),
+    ("auxiliary", "file"),
     ("output", "directory"),
     ("optimizer", "start"),
 )

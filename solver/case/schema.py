@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from solver.case.auxiliary import Auxiliary
+from solver.case.factories import OWN
 from solver.case.fields import (
     Direction,
     Flag,
     Integer,
     Parameters,
     Real,
+    Section,
     Shares,
     Spectrum,
     SymmetricMatrix,
     Vector,
     key,
     one_of,
+    unit,
 )
 
 __all__ = ["DIMENSIONS", "SELECTORS", "Case"]
@@ -34,16 +37,11 @@ SELECTORS = {
     "optimizer": "method",
     "auxiliary": "kernel",
 }
-OWN = "module:factory"
 DIMENSIONS = {"circle": 2, "sphere": 3}
 _WORDS = ("bag_of_words",)
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Geometry(_Section):
+class Geometry(Section):
     """Where tokens live, and the mesh."""
 
     manifold: Literal["circle", "sphere", "hypersphere"] = key(
@@ -60,7 +58,7 @@ class Geometry(_Section):
     allow_coarse: Flag = key(False, "true or false", "train although the mesh pins the cluster")
 
 
-class Attention(_Section):
+class Attention(Section):
     """The attention kernel h, by default e^{⟨x,Ay⟩}."""
 
     kernel: Annotated[str, one_of("exponential")] = key(
@@ -77,7 +75,7 @@ class Attention(_Section):
     )
 
 
-class Noise(_Section):
+class Noise(Section):
     """Diffusion."""
 
     epsilon: Real = key(
@@ -85,7 +83,7 @@ class Noise(_Section):
     )
 
 
-class Ffn(_Section):
+class Ffn(Section):
     """The features σ of the trained drift W σ(x)."""
 
     activation: Annotated[str, one_of("identity", "tanh", "relu", "gelu")] = key(
@@ -101,7 +99,7 @@ class Ffn(_Section):
     seed: Integer = key(0, "an integer ≥ 0", "seed of the random features", ge=0)
 
 
-class Initial(_Section):
+class Initial(Section):
     """The law of the tokens at depth 0."""
 
     law: Literal["von_mises_fisher", "uniform", "mixture", "file"] = key(
@@ -138,7 +136,7 @@ class Initial(_Section):
     seed: Integer = key(0, "an integer ≥ 0", "seed of the perturbation", ge=0)
 
 
-class Depth(_Section):
+class Depth(Section):
     """Depth grid and scheme. Depth is time; T/Δt is the number of layers."""
 
     T: Real = key(..., "a number above 0 (1e-9 to 1e9)", "depth of the network", "depth", ge=1e-9, le=1e9)
@@ -152,7 +150,7 @@ class Depth(_Section):
     scheme: Literal["mprk2", "euler"] = key("mprk2", "'mprk2' or 'euler'", "depth step")
 
 
-class Objective(_Section):
+class Objective(Section):
     """What training minimises: loss(μ̄_T) + (λ_reg/2) ∫‖W‖² dt."""
 
     loss: Annotated[str, one_of("align", "bag_of_words")] = key(
@@ -183,7 +181,7 @@ class Objective(_Section):
     regularization: Real = key(0.01, "a number ≥ 0", "λ_reg", ge=0)
 
 
-class Optimizer(_Section):
+class Optimizer(Section):
     """How the control is found."""
 
     method: Literal["lbfgs", "sweep", "gradient", "none"] = key(
@@ -232,28 +230,7 @@ class Optimizer(_Section):
     )
 
 
-class Auxiliary(_Section):
-    """Labels that tokens carry, and what attention makes of them (P2). For particles; the PDE has none yet."""
-
-    kernel: Literal["usa", "rope"] = key(
-        "usa",
-        "'usa' or 'rope'",
-        "'usa': labels do not matter; 'rope': attention compares R_ξx with R_ζy, rotations by ωξ in some planes",
-    )
-    labels: Integer | None = key(
-        None, "an integer between 1 and 1e8", "number L of labels (default: one for each token)", ge=1, le=100_000_000
-    )
-    law: Literal["grid", "random"] = key("grid", "'grid' or 'random'", "labels ℓ/L, or uniform in [0, 1)")
-    seed: Integer = key(0, "an integer ≥ 0", "seed of random labels", ge=0, le=2**63)
-    planes: tuple[tuple[Integer, Integer], ...] = key(
-        ((1, 2),), "a list of pairs of different axes from 1 to d", "planes of rotation", only=("rope",)
-    )
-    frequencies: Vector | None = key(
-        None, "a number for each of the planes", "ω (default 2π: a whole turn)", "rad", ("rope",)
-    )
-
-
-class Particles(_Section):
+class Particles(Section):
     """The N-token system, for `python -m solver.particles`; the PDE ignores it."""
 
     n: Integer = key(64, "an integer between 1 and 1e8", "number N of tokens", ge=1, le=100_000_000)
@@ -267,7 +244,7 @@ class Particles(_Section):
     )
 
 
-class Output(_Section):
+class Output(Section):
     """What is written where."""
 
     directory: Path | None = key(None, "a path", "results folder; relative to the case file (default results/<case>)")
@@ -278,7 +255,7 @@ class Output(_Section):
     figures: Flag = key(True, "true or false", "draw figures/")
 
 
-class Case(_Section):
+class Case(Section):
     """A resolved case."""
 
     title: str = key("", "text", "name of the case (default: the file's name)")
@@ -313,12 +290,12 @@ class Case(_Section):
     @property
     def initial_mean(self) -> Vector:
         """Unit mean direction of the initial law."""
-        return _unit(self.initial.mean or self._axes(0, 1))
+        return unit(self.initial.mean or self._axes(0, 1))
 
     @property
     def mixture(self) -> tuple[tuple[Vector, ...], Vector, Vector]:
         """Unit means, concentrations and shares of a mixture."""
-        means = tuple(map(_unit, self.initial.means or ()))
+        means = tuple(map(unit, self.initial.means or ()))
         return means, self.initial.kappas or (), self.initial.weights or (1.0,) * len(means)
 
     @property
@@ -331,20 +308,13 @@ class Case(_Section):
     @property
     def candidates_mean(self) -> Vector:
         """Unit mean direction of the candidates."""
-        return _unit(self.objective.mean or self._axes(0))
+        return unit(self.objective.mean or self._axes(0))
 
     @property
     def target(self) -> Vector:
         """Unit target direction."""
-        return _unit(self.objective.target or self._axes(1))
+        return unit(self.objective.target or self._axes(1))
 
     def _axes(self, *numbers: int) -> Vector:
         """Sum of some unit vectors."""
         return tuple(float(k in numbers) for k in range(self.dimension))
-
-
-def _unit(vector: Vector) -> Vector:
-    norm = math.hypot(*vector)
-    if abs(norm - 1.0) < 4e-16:  # so that a resolved case resolves to itself
-        return vector
-    return tuple(value / norm for value in vector)

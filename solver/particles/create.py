@@ -8,33 +8,32 @@ import numpy as np
 
 from solver.attention.create import create_expansion
 from solver.attention.kernels import DotProductKernel, create_kernel
-from solver.auxiliary import frames, token_labels
+from solver.auxiliary.coupling import expand_bias
+from solver.auxiliary.kernels import LabelKernel, create_label_kernel
+from solver.auxiliary.labels import token_labels
 from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.log import LOG
 from solver.parallel import everywhere
 from solver.particles.mean_field import DenseField, FramedField, MeanField, SeparableField
+from solver.types import FloatArray
 
 __all__ = ["create_field"]
 
 _TOKENS_PER_SECTION = 3  # below it all pairs are cheaper
+_SAMPLED = 1_000  # of more labels, looked at for b < 0
+_MOST_DENSE = 20_000  # tokens whose bias is kept for all pairs: 3 GB
 
 
 def create_field(case: Case, comm: MPI.Comm) -> MeanField | None:
     """The attention among N tokens; None where it is switched off (A = 0). Collective.
 
-    ``particles.attention = "auto"`` takes the expansion if it has at most N/3 sections, else all pairs.
+    ``particles.attention = "auto"`` takes the expansion if its sections, times the terms of the bias among labels, are
+    at most N/3, else all pairs.
 
     Raises:
         CaseError: The kernel offers no derivatives, or its expansion was asked for and is not accurate enough.
     """
-    field = _unlabelled(case, comm)
-    R = frames(case, token_labels(case, case.particles.n))
-    return field if field is None or R is None else FramedField(field, R)
-
-
-def _unlabelled(case: Case, comm: MPI.Comm) -> MeanField | None:
-    """Attention that ignores labels."""
     kernel = everywhere(comm, lambda: create_kernel(case))
     if not isinstance(kernel, DotProductKernel):
         raise CaseError(
@@ -42,14 +41,46 @@ def _unlabelled(case: Case, comm: MPI.Comm) -> MeanField | None:
         )
     if not np.any(kernel.matrix):
         return None
-    wanted, limit = case.particles.attention, case.particles.n // _TOKENS_PER_SECTION
+
+    def parts() -> tuple[FloatArray, LabelKernel, FloatArray | None]:
+        labels, found = token_labels(case, case.particles.n), create_label_kernel(case)
+        if case.attention.normalized and found.bias is not None:
+            some = labels[:: -(-len(labels) // _SAMPLED)]
+            smallest = float(found.bias(some, some).min())
+            if smallest < 0.0:
+                raise CaseError(
+                    [f"attention.normalized: the bias of {case.auxiliary.kernel} falls to {smallest:.3g}: softmax "
+                     "attention needs b ≥ 0"]
+                )  # fmt: skip
+        return labels, found, found.frames(labels) if found.frames is not None else None
+
+    labels, label_kernel, frames = everywhere(comm, parts)
+    field = _content_field(case, comm, label_kernel.content or kernel, label_kernel, labels)
+    return field if frames is None else FramedField(field, frames)
+
+
+def _content_field(
+    case: Case, comm: MPI.Comm, kernel: DotProductKernel, label_kernel: LabelKernel, labels: FloatArray
+) -> MeanField:
+    """Attention among u = Q_ξ x."""
+    wanted, softmax, bias = case.particles.attention, case.attention.normalized, label_kernel.bias
+    failure: CaseError | None = None
     if wanted != "dense":
         try:
-            expansion = create_expansion(case, comm, limit if wanted == "auto" else None)
-            LOG.info("attention: separable, %d sections, error %.1e", len(expansion.pivots), expansion.error)
-            return SeparableField(expansion, case.attention.normalized)
-        except CaseError:
+            expanded = everywhere(comm, lambda: bias and expand_bias(bias, labels, case.attention.tolerance))
+            terms = len(expanded.signs) if expanded else 1
+            limit = case.particles.n // (_TOKENS_PER_SECTION * terms) if wanted == "auto" else None
+            expansion = create_expansion(case, comm, kernel, limit)
+            LOG.info("attention: separable, %d sections, error %.1e%s", len(expansion.pivots), expansion.error,
+                     f"; {terms} terms of the labels, error {expanded.error:.1e}" if expanded else "")  # fmt: skip
+            return SeparableField(expansion, softmax, expanded)
+        except CaseError as error:
             if wanted == "separable":
                 raise
+            failure = error
+    if bias is not None and len(labels) > _MOST_DENSE:
+        raise failure or CaseError(
+            [f"particles.attention: 'dense' keeps the bias of all pairs: at most {_MOST_DENSE} tokens"]
+        )
     LOG.info("attention: all pairs")
-    return DenseField(kernel, case.attention.normalized)
+    return DenseField(kernel, softmax, None if bias is None else everywhere(comm, lambda: bias(labels, labels)))

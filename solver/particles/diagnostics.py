@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver.auxiliary.maximisers import Maximisers
 from solver.losses import Reading
 from solver.particles.problem import ParticleProblem
+from solver.particles.readings import TokenReadings
 from solver.types import FloatArray
 
 __all__ = ["TokenDiagnostics", "diagnose_tokens"]
@@ -23,7 +25,7 @@ class TokenDiagnostics:
         angle: atan2(m₂, m₁), unwrapped, rad.
         resultant: |m|.
         dispersion: Root mean square angle to m, rad (nan where m = 0).
-        readings: ``loss`` and what else the loss has to say, by name.
+        readings: ``loss``, what else the loss has to say, and `TokenReadings`, by name.
         frames: Positions at chosen depths, (batch, frames, N, d).
     """
 
@@ -36,22 +38,26 @@ class TokenDiagnostics:
     frames: FloatArray
 
 
-def diagnose_tokens(problem: ParticleProblem, W: FloatArray, frames: list[int]) -> TokenDiagnostics:
+def diagnose_tokens(
+    problem: ParticleProblem, W: FloatArray, frames: list[int], maximisers: Maximisers | None
+) -> TokenDiagnostics:
     """Run the tokens under controls W (batch, steps, d, m) and measure them at every depth.
 
     Args:
         problem: A batch of seeds.
         W: One control each.
         frames: Depth indices at which positions are kept.
+        maximisers: Of the interaction energy, if they are known.
     """
     kept, energies, means, dispersions = [], [], [], []
     readings: list[dict[str, FloatArray]] = []
+    further = TokenReadings(problem.labels, maximisers)
     for n, (x, force) in enumerate(problem.walk(W)):
-        mean = x.mean(axis=1)
-        energies.append(problem.interaction_energy(x, force))
+        mean, energy = x.mean(axis=1), problem.interaction_energy(x, force)
+        energies.append(energy)
         means.append(mean)
         dispersions.append(_dispersion(x, mean))
-        readings.append(_readings(problem, x, mean))
+        readings.append({**_loss_readings(problem, x, mean), **further(x, energy)})
         if n in frames:
             kept.append(x)
     path = np.stack(means, axis=1)
@@ -73,7 +79,7 @@ def _dispersion(x: FloatArray, mean: FloatArray) -> FloatArray:
     return np.where(resultant > 1e-12, np.sqrt((angle**2).mean(axis=1)), np.nan)
 
 
-def _readings(problem: ParticleProblem, x: FloatArray, mean: FloatArray) -> dict[str, FloatArray]:
+def _loss_readings(problem: ParticleProblem, x: FloatArray, mean: FloatArray) -> dict[str, FloatArray]:
     loss, rows = problem.loss, []
     for S, m in zip(problem.averages(x), mean, strict=True):
         more = loss.readings(S, m) if isinstance(loss, Reading) else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,11 @@ from mpi4py import MPI
 
 import numpy as np
 
+from solver.auxiliary.maximisers import Maximisers, create_maximisers
+from solver.case.factories import is_factory
 from solver.case.schema import Case
 from solver.control import control_on_grid
+from solver.log import LOG
 from solver.parallel import everywhere
 from solver.particles.create import create_field
 from solver.particles.diagnostics import TokenDiagnostics, diagnose_tokens
@@ -35,8 +39,8 @@ class SeedResult:
         loss: loss(μ^N_T).
         regularization: (λ_reg/2) Σ_n Δt_n ‖W_n‖²_F.
         untrained_loss: At W = 0.
-        gradient_norm: ‖g‖ at the control.
-        gradient_norm_initial: ‖g‖ at W = 0.
+        gradient_norm: ‖g‖ at the control; None if nothing was trained and no control given.
+        gradient_norm_initial: ‖g‖ at W = 0; None likewise.
         converged: Whether the tolerance was met; None if nothing was to be optimised.
         reason: In words.
         iterations: Of the optimiser.
@@ -49,8 +53,8 @@ class SeedResult:
     loss: float
     regularization: float
     untrained_loss: float
-    gradient_norm: float
-    gradient_norm_initial: float
+    gradient_norm: float | None
+    gradient_norm_initial: float | None
     converged: bool | None
     reason: str
     iterations: int
@@ -64,6 +68,7 @@ class Ensemble:
     Attributes:
         t: Depth grid, (steps + 1,).
         labels: Of the tokens, (N,); zeros where the case has none.
+        maximisers: Of the interaction energy; None where they are not known.
         seeds: One result each.
         diagnostics: Along depth, for all seeds.
         history: Accepted iterates.
@@ -74,6 +79,7 @@ class Ensemble:
 
     t: FloatArray
     labels: FloatArray
+    maximisers: Maximisers | None
     seeds: list[SeedResult]
     diagnostics: TokenDiagnostics
     history: list[SeedRow]
@@ -102,6 +108,7 @@ def solve_ensemble(case: Case, comm: MPI.Comm, control: Path | None = None) -> E
         CaseError: A part, a file or the control does not fit.
     """
     started = time.perf_counter()
+    _warn_of_long_steps(case)
     field = create_field(case, comm)
     here = [case.particles.seed + k for k in range(case.particles.seeds)[comm.rank :: comm.size]]
 
@@ -114,12 +121,27 @@ def solve_ensemble(case: Case, comm: MPI.Comm, control: Path | None = None) -> E
     return _joined([part for part in parts if part is not None], comm.size, time.perf_counter() - started)
 
 
+def _warn_of_long_steps(case: Case) -> None:
+    """Explicit steps must resolve the fastest relaxation of a token in a cluster, λ₁ e^{λ₁} (softmax: λ₁)."""
+    if is_factory(case.attention.kernel) or (case.auxiliary.kernel == "toeplitz" and case.auxiliary.form == "linear"):
+        return
+    first = float(np.linalg.eigvalsh(np.array(case.matrix))[-1])
+    rate = first if case.attention.normalized else first * math.exp(first)
+    if rate > case.particles.steps:
+        LOG.warning(
+            "particles.steps: %g equal steps per unit of depth are too few for attention, which pulls tokens together "
+            "at the rate %.4g: they overshoot, and results mean little; take at least %d",
+            case.particles.steps, rate, math.ceil(rate),
+        )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class _Part:
     """What one rank found."""
 
     t: FloatArray
     labels: FloatArray
+    maximisers: Maximisers | None
     seeds: list[SeedResult]
     diagnostics: TokenDiagnostics
     history: list[SeedRow]
@@ -137,19 +159,26 @@ def _solve(problem: ParticleProblem, control: Path | None) -> _Part:
     else:
         W, outcomes, evaluations, history = start, [None] * count, [0] * count, []
     frames = frame_indices(len(problem.t) - 1, case.output.frames)
-    diagnostics = diagnose_tokens(problem, W, frames)
-    final, zero = problem.evaluate(W), problem.evaluate(np.zeros_like(W))
-    norms, initial = (np.sqrt(problem.dt * (found.gradient**2).sum(axis=(1, 2, 3))) for found in (final, zero))
+    maximisers = create_maximisers(case, problem.labels)
+    diagnostics = diagnose_tokens(problem, W, frames, maximisers)
+    losses = diagnostics.readings["loss"][:, -1]
+    penalties = 0.5 * case.objective.regularization * problem.dt * (W**2).sum(axis=(1, 2, 3))
+    norms: FloatArray | None = None
+    untrained = losses
+    if W.any():
+        final, zero = problem.evaluate(W), problem.evaluate(np.zeros_like(W))
+        norms = np.stack([np.sqrt(problem.dt * (found.gradient**2).sum(axis=(1, 2, 3))) for found in (final, zero)])
+        untrained = zero.loss
     results = [
         SeedResult(
             seed=problem.seeds[k],
             W=W[k],
-            J=float(final.J[k]),
-            loss=float(final.loss[k]),
-            regularization=float(final.regularization[k]),
-            untrained_loss=float(zero.loss[k]),
-            gradient_norm=float(norms[k]),
-            gradient_norm_initial=float(initial[k]),
+            J=float(losses[k] + penalties[k]),
+            loss=float(losses[k]),
+            regularization=float(penalties[k]),
+            untrained_loss=float(untrained[k]),
+            gradient_norm=None if norms is None else float(norms[0, k]),
+            gradient_norm_initial=None if norms is None else float(norms[1, k]),
             converged=None if outcome is None else outcome.converged,
             reason="nothing to optimise" if outcome is None else outcome.reason,
             iterations=0 if outcome is None else outcome.last.iteration,
@@ -157,7 +186,7 @@ def _solve(problem: ParticleProblem, control: Path | None) -> _Part:
         )
         for k, outcome in enumerate(outcomes)
     ]
-    return _Part(problem.t, problem.labels, results, diagnostics, history, frames)
+    return _Part(problem.t, problem.labels, maximisers, results, diagnostics, history, frames)
 
 
 def _start(problem: ParticleProblem, control: Path | None) -> FloatArray:
@@ -188,6 +217,7 @@ def _joined(parts: list[_Part], ranks: int, seconds: float) -> Ensemble:
     return Ensemble(
         t=parts[0].t,
         labels=parts[0].labels,
+        maximisers=parts[0].maximisers,
         seeds=[seeds[k] for k in order],
         diagnostics=diagnostics,
         history=history,

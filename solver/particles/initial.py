@@ -13,10 +13,10 @@ from solver.case.schema import Case
 from solver.initial import interpolated, read_law, smooth_random_field
 from solver.particles.noise import INITIAL, generator
 from solver.types import FloatArray
+from solver.vonmises import angle_quantile
 
 __all__ = ["draw_tokens"]
 
-_ANGLES = 20_001
 _ATTEMPTS = 10_000
 
 
@@ -93,19 +93,9 @@ def _draw(proposal: _Proposal, direction: FloatArray, u: FloatArray, v: FloatArr
     theta = np.empty(len(u))
     for kappa in np.unique(proposal.kappas[chosen]):
         of_kappa = proposal.kappas[chosen] == kappa
-        theta[of_kappa] = _angle_quantile(float(kappa), mean.shape[1], u[of_kappa])
+        theta[of_kappa] = angle_quantile(float(kappa), mean.shape[1], u[of_kappa])
     tangent = direction - (direction * mean).sum(axis=1, keepdims=True) * mean
     tangent /= np.linalg.norm(tangent, axis=1, keepdims=True)
     x = np.cos(theta)[:, None] * mean + np.sin(theta)[:, None] * tangent
     unit: FloatArray = x / np.linalg.norm(x, axis=1, keepdims=True)
     return unit
-
-
-def _angle_quantile(kappa: float, d: int, u: FloatArray) -> FloatArray:
-    """Inverse of the distribution function of the angle to the mean, whose density is ∝ sin^{d−2}θ e^{κ cos θ}."""
-    reach = min(np.pi, 12.0 * np.sqrt(d / max(kappa, 1e-12)))  # beyond, nothing is left
-    theta = np.linspace(0.0, reach, _ANGLES)
-    density = np.sin(theta) ** (d - 2) * np.exp(kappa * (np.cos(theta) - 1.0))
-    below = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))])
-    quantile: FloatArray = np.interp(u * below[-1], below, theta)
-    return quantile

@@ -1,7 +1,8 @@
 """The mean field of N tokens, its force on them, and the exact transpose of that force.
 
-For a kernel h(x, y) = f(⟨x, Ay⟩) and equal weights, Z(x) = (1/N) Σ_j h(x, x_j); plain attention has V = Z, softmax
-attention V = log Z, and the force on a token is ∇V in R^d (to be projected on the tangent space).
+For a kernel b(ξ, ζ) f(⟨x, Ay⟩) and equal weights, Z(x_i) = (1/N) Σ_j b_ij f(⟨x_i, A x_j⟩), b = 1 where labels do not
+matter; plain attention has V = Z, softmax attention V = log Z, and the force on a token is ∇V in R^d (to be projected
+on the tangent space).
 
 Arrays of tokens have shape (batch, N, d); every member of a batch is a system of its own.
 """
@@ -16,6 +17,7 @@ import numpy as np
 
 from solver.attention.expansion import Expansion
 from solver.attention.kernels import DotProductKernel
+from solver.auxiliary.coupling import LabelExpansion
 from solver.types import FloatArray
 
 __all__ = ["DenseField", "Force", "FramedField", "MeanField", "SeparableField"]
@@ -30,7 +32,7 @@ class Force:
     Attributes:
         value: ∇V(x_i) in R^d, (batch, N, d).
         Z: Z(x_i), (batch, N).
-        density: w of `SeparableField`, (batch, sections); None of others.
+        density: w of `SeparableField`, (batch, terms of b, sections); None of others.
     """
 
     value: FloatArray
@@ -56,23 +58,25 @@ def _normalisation_vjp(force: Force, force_bar: FloatArray, softmax: bool) -> tu
 
 
 class SeparableField:
-    """Through the separable expansion: O(N · rank) work.
+    """Through the separable expansion: O(N · rank · terms of b) work.
 
-    With T = X A Pᵀ for the expansion's pivots P, h(X, P) = f(T), c = mean over tokens of f(T) @ weights, and
-    w = weights @ (signs c): Z = f(T) w and ∇Z = (f′(T) ∘ w) P A.
+    With T = X A Pᵀ for the expansion's pivots P, h(X, P) = f(T), β the factors of b and σ their signs:
+    c_k = mean over tokens of β_k f(T) @ weights, w_k = weights @ (signs c_k); token i sees w^i = Σ_k σ_k β_ik w_k:
+    Z = f(T)·w^i and ∇Z = (f′(T) ∘ w^i) P A.
 
     Args:
         expansion: Of a `DotProductKernel`.
         softmax: V = log Z.
+        labels: Expansion of b; None: b = 1.
     """
 
-    def __init__(self, expansion: Expansion, softmax: bool) -> None:
+    def __init__(self, expansion: Expansion, softmax: bool, labels: LabelExpansion | None = None) -> None:
         kernel = expansion.kernel
         assert isinstance(kernel, DotProductKernel)
         self._kernel = kernel
         self._AP = expansion.pivots @ kernel.matrix  # (sections, d)
         self._weights, self._signs = expansion.weights, expansion.signs
-        self._softmax = softmax
+        self._softmax, self._labels = softmax, labels
 
     def _blocks(self, x: FloatArray) -> Iterator[slice]:
         """Slices of the tokens such that (batch, tokens, sections) stays bounded."""
@@ -80,46 +84,71 @@ class SeparableField:
         for start in range(0, x.shape[1], size):
             yield slice(start, start + size)
 
+    def _gather(self, values: FloatArray, block: slice) -> FloatArray:
+        """Σ_i β_ik values_i over a block of tokens: (batch, tokens, sections) to (batch, terms, sections)."""
+        if self._labels is None:
+            return values.sum(axis=1, keepdims=True)
+        gathered: FloatArray = self._labels.factors[block].T @ values
+        return gathered
+
+    def _spread(self, values: FloatArray, block: slice) -> FloatArray:
+        """Σ_k σ_k β_ik values_k for a block of tokens: (batch, terms, sections) to (batch, tokens or 1, sections)."""
+        if self._labels is None:
+            return values
+        spread: FloatArray = (self._labels.factors[block] * self._labels.signs) @ values
+        return spread
+
     def moments(self, x: FloatArray) -> FloatArray:
-        """c, (batch, rank)."""
-        total = sum(self._kernel.derivatives(x[:, block] @ self._AP.T)[0].sum(axis=1) for block in self._blocks(x))
+        """c, (batch, terms, rank)."""
+        total = sum(
+            self._gather(self._kernel.derivatives(x[:, block] @ self._AP.T)[0], block) for block in self._blocks(x)
+        )
         mean: FloatArray = total / x.shape[1]
         return mean @ self._weights
 
     def _density(self, c: FloatArray) -> FloatArray:
-        """w, (batch, sections)."""
+        """w_k, (batch, terms, sections)."""
         return (self._signs * c) @ self._weights.T
 
     def force(self, x: FloatArray) -> Force:
         """See `MeanField`."""
         density = self._density(self.moments(x))
-        w = density[:, None, :]
         gradient, Z = np.empty_like(x), np.empty(x.shape[:2])
         for block in self._blocks(x):
             f, slope, _ = self._kernel.derivatives(x[:, block] @ self._AP.T)
-            Z[:, block] = (f @ w.transpose(0, 2, 1))[..., 0]
+            w = self._spread(density, block)
+            Z[:, block] = _row_sums(f, w)
             gradient[:, block] = (slope * w) @ self._AP
         return Force(gradient / Z[..., None] if self._softmax else gradient, Z, density)
 
     def force_vjp(self, x: FloatArray, force: Force, force_bar: FloatArray) -> FloatArray:
         """See `MeanField`."""
         assert force.density is not None
-        w = force.density[:, None, :]
         gradient_bar, Z_bar = _normalisation_vjp(force, force_bar, self._softmax)
-        x_bar, w_bar = np.empty_like(x), np.zeros((len(x), len(self._AP)))
+        x_bar, w_bar = np.empty_like(x), np.zeros_like(force.density)
         for block in self._blocks(x):
             f, slope, curvature = self._kernel.derivatives(x[:, block] @ self._AP.T)
+            w = self._spread(force.density, block)
             q = gradient_bar[:, block] @ self._AP.T
             x_bar[:, block] = (curvature * q * w) @ self._AP
-            w_bar += np.einsum("bns,bns->bs", slope, q)
+            w_bar += self._gather(slope * q, block)
             if Z_bar is not None:
                 x_bar[:, block] += Z_bar[:, block, None] * ((slope * w) @ self._AP)
-                w_bar += np.einsum("bns,bn->bs", f, Z_bar[:, block])
-        m_bar = (((w_bar @ self._weights) * self._signs) @ self._weights.T)[:, None, :] / x.shape[1]
+                w_bar += self._gather(f * Z_bar[:, block, None], block)
+        m_bar = (((w_bar @ self._weights) * self._signs) @ self._weights.T) / x.shape[1]
         for block in self._blocks(x):
             slope = self._kernel.derivatives(x[:, block] @ self._AP.T)[1]
-            x_bar[:, block] += (slope * m_bar) @ self._AP
+            x_bar[:, block] += (slope * self._spread(m_bar, block)) @ self._AP
         return x_bar
+
+
+def _row_sums(f: FloatArray, w: FloatArray) -> FloatArray:
+    """Σ_s f w, (batch, tokens), of f (batch, tokens, sections) and w (batch, tokens or 1, sections)."""
+    if w.shape[1] == 1:
+        sums: FloatArray = (f @ w.transpose(0, 2, 1))[..., 0]
+        return sums
+    products: FloatArray = np.einsum("bns,bns->bn", f, w)
+    return products
 
 
 class FramedField:
@@ -158,23 +187,29 @@ class DenseField:
     Args:
         kernel: f and A.
         softmax: V = log Z.
+        bias: b of all pairs, symmetric (N, N); None: b = 1.
     """
 
-    def __init__(self, kernel: DotProductKernel, softmax: bool) -> None:
-        self._kernel, self._softmax = kernel, softmax
+    def __init__(self, kernel: DotProductKernel, softmax: bool, bias: FloatArray | None = None) -> None:
+        self._kernel, self._softmax, self._bias = kernel, softmax, bias
 
-    def _blocks(self, x: FloatArray) -> Iterator[slice]:
+    def _pairs(self, x: FloatArray, y: FloatArray) -> Iterator[tuple[slice, tuple[FloatArray, FloatArray, FloatArray]]]:
+        """Slices of the tokens, and b f, b f′, b f″ of their pairs with all, (batch, tokens, N)."""
         size = max(1, _BLOCK_ENTRIES // (len(x) * x.shape[1]))
         for start in range(0, x.shape[1], size):
-            yield slice(start, start + size)
+            block = slice(start, start + size)
+            f, slope, curvature = self._kernel.derivatives(x[:, block] @ y.transpose(0, 2, 1))
+            if self._bias is not None:
+                b = self._bias[block]
+                f, slope, curvature = b * f, b * slope, b * curvature
+            yield block, (f, slope, curvature)
 
     def force(self, x: FloatArray) -> Force:
         """See `MeanField`."""
         y = x @ self._kernel.matrix
         count = x.shape[1]
         gradient, Z = np.empty_like(x), np.empty(x.shape[:2])
-        for block in self._blocks(x):
-            f, slope, _ = self._kernel.derivatives(x[:, block] @ y.transpose(0, 2, 1))
+        for block, (f, slope, _) in self._pairs(x, y):
             Z[:, block] = f.sum(axis=2) / count
             gradient[:, block] = slope @ y / count
         return Force(gradient / Z[..., None] if self._softmax else gradient, Z)
@@ -185,9 +220,7 @@ class DenseField:
         y = x @ A
         gradient_bar, Z_bar = _normalisation_vjp(force, force_bar, self._softmax)
         felt, caused = np.empty_like(x), np.zeros_like(x)
-        for block in self._blocks(x):
-            s = x[:, block] @ y.transpose(0, 2, 1)
-            _, slope, curvature = self._kernel.derivatives(s)
+        for block, (_, slope, curvature) in self._pairs(x, y):
             pull = curvature * (gradient_bar[:, block] @ y.transpose(0, 2, 1))
             if Z_bar is not None:
                 pull = pull + slope * Z_bar[:, block, None]

@@ -42,6 +42,7 @@ _MEASURED = (
     "regularization",
     "untrained_loss",
     "interaction_energy",
+    "resultant",
     "dispersion",
     *_PHASES,
 )
@@ -89,7 +90,8 @@ def seed_rows(ensemble: Ensemble) -> list[Json]:
 def _seed_row(ensemble: Ensemble, k: int, result: SeedResult) -> Json:
     found, t = ensemble.diagnostics, ensemble.t
     energy = -found.interaction_energy[k]
-    phases = find_phases(t, energy, found.resultant[k], found.angle[k])
+    resultant = found.readings.get("conditional_resultant", found.resultant)[k]
+    phases = find_phases(t, energy, resultant, found.angle[k])
     row: Json = {
         "seed": result.seed,
         "J": result.J,
@@ -102,6 +104,7 @@ def _seed_row(ensemble: Ensemble, k: int, result: SeedResult) -> Json:
         "gradient_norm": result.gradient_norm,
         "gradient_norm_initial": result.gradient_norm_initial,
         "interaction_energy": float(found.interaction_energy[k, -1]),
+        "resultant": float(found.resultant[k, -1]),
         "dispersion": float(found.dispersion[k, -1]),
         **{name: float(values[k, -1]) for name, values in found.readings.items() if name != "loss"},
         **phase_values(phases, float(t[-1])),
@@ -113,7 +116,8 @@ def _seed_row(ensemble: Ensemble, k: int, result: SeedResult) -> Json:
 
 def ensemble_summary(ensemble: Ensemble, case: Case, rows: list[Json]) -> Json:
     """The content of summary.json: `seeds` holds every seed's row, `statistics` means and standard deviations."""
-    statistics = {name: _statistics([row[name] for row in rows]) for name in _MEASURED}
+    names = [*_MEASURED, *(name for name in ensemble.diagnostics.readings if name != "loss")]
+    statistics = {name: _statistics([row[name] for row in rows]) for name in names}
     verdicts = ("clustered", "plateau", "escaped", "converged")
     return {
         "format_version": FORMAT_VERSION,
@@ -123,6 +127,7 @@ def ensemble_summary(ensemble: Ensemble, case: Case, rows: list[Json]) -> Json:
         "ranks": ensemble.ranks,
         "n": case.particles.n,
         "steps": len(ensemble.t) - 1,
+        "auxiliary": _labels_summary(ensemble, case),
         "objective": {key: statistics[key]["mean"] for key in ("J", "loss", "regularization", "untrained_loss")},
         "optimizer": {
             "method": case.optimizer.method,
@@ -140,6 +145,18 @@ def ensemble_summary(ensemble: Ensemble, case: Case, rows: list[Json]) -> Json:
         "timing": {"total": ensemble.seconds},
         "software": software(),
     }  # fmt: skip
+
+
+def _labels_summary(ensemble: Ensemble, case: Case) -> Json:
+    """The label kernel, and what is known of its maximisers (null where nothing is)."""
+    known = ensemble.maximisers
+    return {
+        "kernel": case.auxiliary.kernel,
+        "labels": len(np.unique(ensemble.labels)),
+        "maximum": None if known is None else known.energy,
+        "exact": None if known is None else known.exact,
+        "symmetry": None if known is None else known.symmetry,
+    }
 
 
 def _statistics(values: list[float | None]) -> Json:
@@ -195,19 +212,24 @@ def _write_points(directory: Path, ensemble: Ensemble) -> None:
     write_collection(directory / "particles.pvd", entries)
 
 
+_TRAINED = ("J", "loss", "displacement", "initial_width", "plateau_width", "final_width", "terminal_rate")
+_UNTRAINED = ("interaction_energy", "interaction_gap", "maximiser_angle_max", "resultant", "dispersion", "clusters")
+
+
 def _closing_lines(rows: list[Json]) -> list[str]:
-    """The table of seeds, and means ± standard deviations."""
-    shown = ("J", "loss", "displacement", "initial_width", "plateau_width", "final_width", "terminal_rate")
-    head = " seed  " + "  ".join(f"{name:>14}" for name in shown) + "  clustered plateau escaped converged"
+    """The table of seeds, and means ± standard deviations; without a control what attention made of the tokens."""
+    trained = any(row["regularization"] for row in rows) or rows[0]["converged"] is not None
+    shown = _TRAINED if trained else tuple(name for name in _UNTRAINED if name in rows[0])
+    head = " seed  " + "  ".join(f"{name:>19}" for name in shown) + "  clustered plateau escaped converged"
     lines = [head]
     for row in rows if len(rows) <= 40 else rows[:40]:
-        numbers = "  ".join(f"{_number(row[name]):>14}" for name in shown)
+        numbers = "  ".join(f"{_number(row[name]):>19}" for name in shown)
         verdicts = "  ".join(
             {True: "yes", False: "no", None: "–"}[row[key]] for key in ("clustered", "plateau", "escaped", "converged")
         )
         lines.append(f"{row['seed']:5d}  {numbers}  {verdicts}")
     for label, key in (("mean", "mean"), ("sd", "sd")):
-        numbers = "  ".join(f"{_number(_statistics([row[name] for row in rows])[key]):>14}" for name in shown)
+        numbers = "  ".join(f"{_number(_statistics([row[name] for row in rows])[key]):>19}" for name in shown)
         lines.append(f"{label:>5}  {numbers}")
     return lines
 

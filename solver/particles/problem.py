@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.auxiliary import token_labels
+from solver.auxiliary.kernels import create_label_kernel
+from solver.auxiliary.labels import token_labels
 from solver.case.schema import Case
 from solver.depth import uniform_grid
 from solver.ffn import create_features
@@ -68,6 +69,10 @@ class ParticleProblem:
         count = case.particles.n
         self.labels = token_labels(case, count)
         self.initial = np.stack([draw_tokens(case, seed, count) for seed in self.seeds])
+        if case.auxiliary.start == "u":
+            frames = create_label_kernel(case).frames
+            if frames is not None:
+                self.initial = np.einsum("nji,bnj->bni", frames(self.labels), self.initial)
         self.control_shape = (len(self.t) - 1, case.dimension, features.size)
         self._noise: dict[int, FloatArray] = {}
 

@@ -2,7 +2,9 @@
 
     v = P_x [ Δt (∇V(x) + W σ(x)) + √(2εΔt) ξ ],      x⁺ = cos|v| x + sin|v| v/|v|
 
-The exponential map carries the Itô drift −(d−1)εx by itself; weak order 1, and norms stay one.
+The exponential map carries the Itô drift −(d−1)εx by itself; weak order 1. x⁺ is divided by its norm, which is 1 up to
+round-off: an error δ of a norm would otherwise become δ (1 − 2Δt⟨x, ∇V⟩) in a step, and grow where Δt⟨x, ∇V⟩ > 1. For
+the same reason the transpose drops what lies along x⁺.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ def step(
     """
     if force is None:
         force = dynamics.force(x)
-    return exponential_map(x, _tangent(x, _displacement(dynamics, x, W, dt, noise, force)))
+    after = exponential_map(x, _tangent(x, _displacement(dynamics, x, W, dt, noise, force)))
+    unit: FloatArray = after / np.linalg.norm(after, axis=-1, keepdims=True)
+    return unit
 
 
 def pullback(
@@ -81,7 +85,7 @@ def pullback(
     u = _displacement(dynamics, x, W, dt, noise, force)
     radial = np.einsum("bnd,bnd->bn", x, u)[..., None]
     v = u - radial * x
-    x_bar, v_bar = exponential_map_vjp(x, v, after_bar)
+    x_bar, v_bar = exponential_map_vjp(x, v, _tangent(exponential_map(x, v), after_bar))
     along = np.einsum("bnd,bnd->bn", x, v_bar)[..., None]
     x_bar -= radial * v_bar + along * u
     drift_bar = dt * (v_bar - along * x)

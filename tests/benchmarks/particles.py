@@ -28,24 +28,33 @@ CASES = Path(__file__).resolve().parents[2] / "cases"
 FILES = {"circle": "turnpike_circle.toml", "sphere": "turnpike.toml"}
 
 
-def problem(manifold: str, seeds: int = 1, **particles: object) -> ParticleProblem:
-    changes = {f"particles.{key}": value for key, value in particles.items() if key != "T"}
+LABELLED: dict[str, dict[str, object]] = {
+    "rope": {"auxiliary.kernel": "rope"},
+    "toeplitz": {"auxiliary.kernel": "toeplitz"},
+    "distance bias": {"auxiliary.kernel": "distance_bias", "auxiliary.decay": "gaussian"},
+}
+
+
+def problem(
+    manifold: str, seeds: int = 1, labels: dict[str, object] | None = None, **particles: object
+) -> ParticleProblem:
+    changes = {f"particles.{key}": value for key, value in particles.items() if key != "T"} | (labels or {})
     case: Case = load_case(CASES / FILES[manifold], {**changes, "depth.T": particles.get("T", 1.0), "depth.layer": 0.1})
     return ParticleProblem(case, create_field(case, MPI.COMM_SELF), list(range(seeds)))
 
 
-def step_time(manifold: str, n: int, attention: str) -> float:
+def step_time(manifold: str, n: int, attention: str, labels: dict[str, object] | None = None) -> float:
     """Seconds of one step, drawing its noise included."""
-    p = problem(manifold, n=n, attention=attention)
+    p = problem(manifold, labels=labels, n=n, attention=attention)
     W = np.zeros((1, *p.control_shape[1:]))
-    return seconds(lambda: step(p.dynamics, p.initial, W, p.dt, p._step_noise(0, [0])), 3)
+    return seconds(lambda: step(p.dynamics, p.initial, W, p.dt, p.step_noise(0, [0])), 3)
 
 
-def scaling(manifold: str, attention: str, counts: tuple[int, ...]) -> tuple[float, float]:
-    """Fitted exponent, and seconds of one step at the largest N."""
-    times = [step_time(manifold, n, attention) for n in counts]
+def scaling(manifold: str, attention: str, counts: tuple[int, ...], labels: str = "") -> tuple[float, float]:
+    """Fitted exponent, and seconds of one step at the largest N; `labels`: which of LABELLED."""
+    times = [step_time(manifold, n, attention, LABELLED.get(labels)) for n in counts]
     for n, time in zip(counts, times, strict=True):
-        print(f"  {manifold}, {attention}: N = {n:>7}, one step {time:.4f} s")
+        print(f"  {manifold}, {attention}{labels and ', '}{labels}: N = {n:>7}, one step {time:.4f} s")
     return float(np.polyfit(np.log(counts), np.log(times), 1)[0]), times[-1]
 
 
@@ -84,7 +93,7 @@ def jax_gradient(p: ParticleProblem, noise: FloatArray) -> Callable[[FloatArray]
 def against_jax(name: str, p: ParticleProblem, aim: float, repeat: int) -> bool:
     """JAX's time over ours, for J and gradient of the same numbers."""
     steps = p.control_shape[0]
-    noise = np.stack([p._step_noise(n, list(range(len(p.seeds)))) for n in range(steps)], axis=1)
+    noise = np.stack([p.step_noise(n, list(range(len(p.seeds)))) for n in range(steps)], axis=1)
     W = 0.1 * np.random.default_rng(0).standard_normal((len(p.seeds), *p.control_shape))
     other = jax_gradient(p, noise)
     found, (J, gradient) = p.evaluate(W), other(W)
@@ -101,6 +110,7 @@ def main() -> int:
     print("one core; medians; particles, λ = (1, 0.65) on the circle, (1, 0.65, 0.3) on the sphere")
     circle, at_million = scaling("circle", "separable", (10_000, 100_000, 1_000_000))
     sphere, at_hundred_thousand = scaling("sphere", "separable", (1_000, 10_000, 100_000))
+    labelled = {name: scaling("sphere", "separable", (1_000, 10_000, 100_000), name) for name in LABELLED}
     dense, at_dense = scaling("circle", "dense", (1_024, 2_048, 4_096, 8_192))
     print(
         f"  one step: N = 10⁶ on the circle {at_million:.2f} s, N = 10⁵ on the sphere {at_hundred_thousand:.2f} s, "
@@ -109,6 +119,11 @@ def main() -> int:
     results = [
         row("exponent in N, circle, separable", circle, 1.1, " (aim 1)"),
         row("exponent in N, sphere, separable", sphere, 1.1, " (aim 1)"),
+        *(row(f"exponent in N, sphere, {name}", slope, 1.1, " (aim 1)") for name, (slope, _) in labelled.items()),
+        *(
+            row(f"one step, sphere, N = 10⁵, {name} / no labels", time / at_hundred_thousand, 4.0)
+            for name, (_, time) in labelled.items()
+        ),
         row("exponent in N, circle, all pairs", dense, 2.3, " (expected 2)"),
         row("one step, circle, N = 10⁶ separable / 8192 all pairs", at_million / at_dense, 10.0),
     ]

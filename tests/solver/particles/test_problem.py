@@ -9,16 +9,31 @@ from mpi4py import MPI
 import numpy as np
 import pytest
 
-from solver.auxiliary import frames, token_labels
-from solver.case import Case, CaseError
+from solver.auxiliary.kernels import create_label_kernel
+from solver.auxiliary.labels import token_labels
+from solver.case import Case
 from solver.ffn import ACTIVATIONS
 from solver.parallel import allreduce
 from solver.particles.create import create_field
+from solver.particles.ensemble import solve_ensemble
 from solver.particles.problem import ParticleProblem
 
 MakeCase = Callable[..., Case]
 SMALL = {"depth.T": 1.0, "particles.n": 30, "noise.epsilon": 0.05}
 WORDS = {"objective.loss": "bag_of_words", "objective.kappa": 2.0, "objective.temperature": 0.3}
+NEAR = {"auxiliary.kernel": "distance_bias", "auxiliary.law": "random", "auxiliary.labels": 7}
+LABELS: dict[str, dict[str, object]] = {
+    "labels": {"auxiliary.kernel": "rope", "auxiliary.frequencies": [2.0], "auxiliary.law": "random"},
+    "labels, softmax": {"auxiliary.kernel": "rope", "auxiliary.labels": 3, "attention.normalized": True},
+    "labels, start u": {"auxiliary.kernel": "rope", "auxiliary.start": "u"},
+    "toeplitz": {"auxiliary.kernel": "toeplitz"},
+    "toeplitz, linear": {"auxiliary.kernel": "toeplitz", "auxiliary.form": "linear", "auxiliary.frequency": 9.0},
+    "distance": NEAR,
+    "distance, softmax": {**NEAR, "attention.normalized": True, "auxiliary.decay": "gaussian"},
+    "distance, window": {**NEAR, "auxiliary.decay": "window"},
+    "prefix": {"auxiliary.kernel": "prefix", "auxiliary.u": [0.6, 0.8]},
+    "prefix, start u": {"auxiliary.kernel": "prefix", "auxiliary.map": "uniform", "auxiliary.start": "u"},
+}
 VARIANTS: dict[str, dict[str, object]] = {
     "plain": {},
     "dense": {"particles.attention": "dense"},
@@ -27,9 +42,9 @@ VARIANTS: dict[str, dict[str, object]] = {
     "words": WORDS,
     "pooled words": {**WORDS, "objective.readout": "pooled"},
     "random features": {"ffn.width": 5, "ffn.activation": "gelu", "ffn.bias": True},
-    "labels": {"auxiliary.kernel": "rope", "auxiliary.frequencies": [2.0], "auxiliary.law": "random"},
-    "labels, softmax": {"auxiliary.kernel": "rope", "auxiliary.labels": 3, "attention.normalized": True},
+    **LABELS,
     "no noise": {"noise.epsilon": 0.0},
+    "long steps": {"particles.steps": 2.0, "depth.T": 4.0},
     "no attention": {"attention.eigenvalues": None, "attention.matrix": [[0.0, 0.0], [0.0, 0.0]]},
     # relu's kink lies where a coordinate vanishes: 1e-4 is less than any token's distance from it here
     **{name: {"ffn.activation": name} for name in sorted(ACTIVATIONS)},
@@ -54,11 +69,41 @@ def test_gradient_has_taylor_order_two(name: str, make_case: MakeCase) -> None:
     W, dW = controls(problem, 0.5, 2), controls(problem, 0.5, 3)
     at = problem.evaluate(W)
     slope = problem.dt * (at.gradient * dW).sum(axis=(1, 2, 3))
-    sizes = np.array([2e-2, 1e-2, 5e-3]) * (0.01 if name == "relu" else 1.0)
+    sizes = np.array([2e-2, 1e-2, 5e-3]) * {"relu": 0.01, "long steps": 0.1}.get(name, 1.0)
     remainders = np.array([np.abs(problem.evaluate(W + s * dW).J - at.J - s * slope) for s in sizes])
     assert remainders.min() > 1e-15
     orders = np.log2(remainders[:-1] / remainders[1:])
     assert ((orders >= 1.9) & (orders <= 2.1)).all(), orders
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("name", LABELS)
+def test_separable_is_dense(name: str, make_case: MakeCase) -> None:
+    """Catches a bias or frames that one of the two leaves out: J and its gradient, to the expansion's accuracy."""
+    wanted = [{**SMALL, **LABELS[name], "particles.attention": kind} for kind in ("separable", "dense")]
+    one, other = (make(make_case("circle", settings), [0, 7]) for settings in wanted)
+    W = controls(one, 0.5, 2)
+    found, exact = one.evaluate(W), other.evaluate(W)
+    assert pytest.approx(exact.J, rel=1e-9) == found.J
+    assert np.abs(found.gradient - exact.gradient).max() <= 1e-8 * np.abs(exact.gradient).max()
+    x, y = one.initial, other.initial
+    assert one.interaction_energy(x) == pytest.approx(other.interaction_energy(y), rel=1e-9)
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("name", ["labels, start u", "prefix, start u"])
+def test_start_in_the_frames(name: str, make_case: MakeCase) -> None:
+    """Catches Q in place of Qᵀ: u = Q_ξx must be what x is in a case without labels, for every seed."""
+    plain = make(make_case("circle", SMALL), [0, 7]).initial
+    turned = make(make_case("circle", {**SMALL, **LABELS[name]}), [0, 7])
+    frames = create_label_kernel(turned.case).frames
+    assert frames is not None
+    assert np.abs(np.einsum("nij,bnj->bni", frames(turned.labels), turned.initial) - plain).max() <= 1e-14
+    here = make(make_case("circle", {**SMALL, **LABELS[name], "auxiliary.start": "x"}), [0, 7]).initial
+    assert np.array_equal(here, plain)
+    for other in ("usa", "toeplitz"):  # without frames there is no difference
+        case = make_case("circle", {**SMALL, "auxiliary.kernel": other, "auxiliary.start": "u"})
+        assert np.array_equal(make(case, [0, 7]).initial, plain)
 
 
 @pytest.mark.ranks
@@ -88,8 +133,9 @@ def test_rope_is_plain_attention_in_turned_frames(make_case: MakeCase) -> None:
     rope = {"auxiliary.kernel": "rope", "auxiliary.planes": [[1, 2], [1, 3]], "auxiliary.frequencies": [2.0, 0.7]}
     settings = {**SMALL, "noise.epsilon": 0.0, "particles.n": 12}
     plain, turned = make(make_case("sphere", settings), [0]), make(make_case("sphere", {**settings, **rope}), [0])
-    R = frames(turned.case, turned.labels)
-    assert R is not None
+    frames = create_label_kernel(turned.case).frames
+    assert frames is not None
+    R = frames(turned.labels)
     assert turned.labels == pytest.approx(np.arange(12) / 12)
     a, b = 2.0 / 12, 0.7 / 12
     first = np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]])
@@ -116,22 +162,6 @@ def test_labels(make_case: MakeCase) -> None:
     assert np.array_equal(one[:4], one[4:8])
     assert not np.isclose(one, other).any()
     assert ((one >= 0) & (one < 1)).all()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"planes": []}, r"auxiliary\.planes: \[\] is not allowed: at least one pair of axes"),
-        ({"planes": [[1, 1]]}, r"auxiliary\.planes: \[1, 1\] is not allowed: two different axes from 1 to 2"),
-        ({"planes": [[1, 3]]}, r"auxiliary\.planes: \[1, 3\] is not allowed: two different axes from 1 to 2"),
-        ({"frequencies": [1.0, 2.0]}, r"auxiliary\.frequencies: has 2 numbers: 1, one for each of the planes"),
-        ({"labels": 0}, r"auxiliary\.labels: 0 is not allowed: an integer between 1 and 1e8"),
-    ],
-)
-def test_bad_labels_are_named(settings: dict[str, object], message: str, make_case: MakeCase) -> None:
-    """Catches an index error, or a silent default."""
-    with pytest.raises(CaseError, match=message):
-        make_case("circle", {f"auxiliary.{key}": value for key, value in {"kernel": "rope", **settings}.items()})
 
 
 @pytest.mark.serial
@@ -212,3 +242,18 @@ def test_stationary_law_in_a_fixed_potential(make_case: MakeCase) -> None:
     kappa = 0.6 / 0.2
     assert x[..., 0].mean() == pytest.approx(i1(kappa) / i0(kappa), abs=3 * x[..., 0].std() / np.sqrt(8000) + 0.003)
     assert abs(x[..., 1].mean()) <= 4 * x[..., 1].std() / np.sqrt(8000)
+
+
+@pytest.mark.serial
+def test_tokens_stay_on_the_sphere_however_long_the_steps(
+    make_case: MakeCase, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Catches norms whose round-off grows by |1 − 2Δt⟨x, ∇V⟩| a step, here 40, and a user who is not told."""
+    stiff = {**SMALL, "attention.eigenvalues": [4.0, 3.0], "depth.T": 5.0, "optimizer.method": "none"}
+    for steps, warned in ((10.0, True), (220.0, False)):
+        caplog.clear()
+        found = solve_ensemble(make_case("circle", {**stiff, "particles.steps": steps}), MPI.COMM_SELF)
+        assert found is not None
+        assert np.abs(np.linalg.norm(found.diagnostics.frames, axis=-1) - 1.0).max() <= 1e-14
+        assert found.diagnostics.interaction_energy.max() <= 0.5 * np.exp(4.0) * (1.0 + 1e-12)
+        assert ("take at least 219" in caplog.text) is warned
