@@ -18,7 +18,7 @@ from solver.case.factories import is_factory
 from solver.case.fields import unit
 from solver.case.load import CaseError
 from solver.case.schema import Case
-from solver.parts import Guarded, build_part
+from solver.parts import Guarded, build_part, check_alone
 from solver.types import FloatArray
 
 __all__ = ["DECAYS", "FUNCTIONS", "LABEL_KERNELS", "LabelKernel", "create_label_kernel"]
@@ -155,6 +155,7 @@ def _own(case: Case, name: str) -> LabelKernel:
             raise fail(f"frames of {len(labels)} labels have shape {Q.shape}: ({len(labels)}, {d}, {d}) is needed")
         if not np.abs(Q @ Q.transpose(0, 2, 1) - np.eye(d)).max() < _ORTHOGONAL:
             raise fail("frames are not orthogonal: Q Qᵀ = 1 is needed")
+        check_alone(frames, Q, labels)
         return Q
 
     def checked_bias(xi: FloatArray, zeta: FloatArray) -> FloatArray:
@@ -166,6 +167,7 @@ def _own(case: Case, name: str) -> LabelKernel:
             raise fail("bias is not finite")
         if not np.allclose(b, bias(zeta, xi).T, rtol=1e-10, atol=1e-12):
             raise fail("bias is not symmetric: b(ξ, ζ) = b(ζ, ξ) is needed")
+        check_alone(bias, b, xi, zeta)
         return b
 
     return LabelKernel(checked_frames if frames else None, checked_bias if bias else None)

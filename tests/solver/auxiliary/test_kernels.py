@@ -232,6 +232,18 @@ def framed(case):
     return Kernel(frames=turns)
 
 
+def ranked_frames(case):
+    return Kernel(frames=lambda labels: turns(labels / labels.max()))
+
+
+def drawn_frames(case):
+    return Kernel(frames=lambda labels: turns(np.random.default_rng().random(len(labels))))
+
+
+def counted_bias(case):
+    return Kernel(bias=lambda labels, others: near(labels, others) / (len(labels) + len(others)))
+
+
 def biased(case):
     return Kernel(bias=near)
 
@@ -326,11 +338,14 @@ def test_kernel_of_the_user(tmp_path: Path) -> None:
         ("paired", r"bias of 5 and 2 labels has shape \(5,\): \(5, 2\) is needed"),
         ("causal", r"bias is not symmetric: b\(ξ, ζ\) = b\(ζ, ξ\) is needed"),
         ("infinite", "bias is not finite"),
+        ("ranked_frames", "the value at a label changes with the other labels or from call to call"),
+        ("drawn_frames", "the value at a label changes with the other labels or from call to call"),
+        ("counted_bias", "the value at a label changes with the other labels or from call to call"),
         ("fails", r"failed: IndexError: .* \(my_kernels\.py, line \d+\)"),
     ],
 )
 def test_bad_kernel_of_the_user(name: str, message: str, tmp_path: Path) -> None:
-    """Catches a kernel that is no gradient flow, and a traceback in the middle of a run."""
+    """Catches a kernel that is no gradient flow or none of a label alone, and a traceback in the middle of a run."""
 
     def use() -> None:
         kernel = create_label_kernel(own_kernel(tmp_path, name))
