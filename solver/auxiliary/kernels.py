@@ -24,6 +24,7 @@ from solver.types import FloatArray
 __all__ = ["DECAYS", "FUNCTIONS", "LABEL_KERNELS", "LabelKernel", "create_label_kernel"]
 
 _ORTHOGONAL = 1e-8
+_LARGEST = 1e9  # angle, rad
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,19 @@ def _rope_general(case: Case) -> LabelKernel:
     functions = table.functions or ("linear",) * count
     frequencies, amplitudes = table.frequencies or (2.0 * np.pi,) * count, table.amplitudes or (1.0,) * count
 
+    @np.errstate(over="ignore", invalid="ignore")
     def frames(labels: FloatArray) -> FloatArray:
         values = [
             a * FUNCTIONS[name](w * labels) for name, w, a in zip(functions, frequencies, amplitudes, strict=True)
         ]
-        result: FloatArray = expm(np.einsum("kn,kij->nij", np.array(values), generators))
+        exponents = np.einsum("kn,kij->nij", np.array(values), generators)
+        largest = float(np.abs(exponents).max(initial=0.0))
+        if not largest <= _LARGEST:
+            raise CaseError(
+                [f"auxiliary.generators: the exponents Σ f_k(ξ) S_k reach {largest:.3g} rad: at most {_LARGEST:g}, "
+                 "beyond which they are round-off"]
+            )  # fmt: skip
+        result: FloatArray = expm(exponents)
         return result
 
     return LabelKernel(frames)

@@ -132,6 +132,18 @@ def test_rope_general_is_rope_for_a_generator_of_one_plane(labelled: Labelled) -
     assert np.abs(rope - general).max() <= 1e-14
 
 
+def test_exponents_beyond_round_off_are_refused(labelled: Labelled) -> None:
+    """Catches frames that are not orthogonal, or not numbers: exp of a huge matrix."""
+    changes: list[dict[str, object]] = [
+        {"amplitudes": [1e8], "generators": [[[1e250 * entry for entry in row] for row in S]]},
+        {"functions": ["square"], "frequencies": [1e9]},
+    ]
+    for change in changes:
+        table: dict[str, object] = {"kernel": "rope_general", "generators": [S], **change}
+        with pytest.raises(CaseError, match=r"^auxiliary\.generators: the exponents .* at most 1e\+09"):
+            frames_of(labelled(3, table), XI)
+
+
 @pytest.mark.parametrize("u", [None, [0.0, 3.0, -4.0]])
 def test_prefix_turns_the_map_to_u(u: list[float] | None, labelled: Labelled) -> None:
     """Catches Qᵀ in place of Q, a u that is not normalised, and the default e₁: also for f(ξ) = −u."""
