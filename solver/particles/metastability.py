@@ -41,6 +41,7 @@ def token_lifetime(beta: float, angle: float, end: float = MERGED) -> float:
         tangent = force - np.einsum("bni,bni->bn", force, x)[..., None] * x
         dt = min(_TURN, now - end) / (2.0 * float(np.linalg.norm(tangent[0, 0])))
         x = exponential_map(x, dt * tangent)
+        x /= np.linalg.norm(x, axis=-1, keepdims=True)  # e^β pulls a length that is off by round-off, and far too fast
         depth += dt
         if _angle_between(x) <= end * (1.0 + 1e-9):
             return depth
