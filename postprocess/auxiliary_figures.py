@@ -82,7 +82,8 @@ def _resultant(results: Path) -> Figure | None:
                 drawn = True
         axes.set(xscale="log", xlabel="depth $t$", title=f"β = {value:g}", ylim=(-0.02, 1.02))
     figure.axes[0].set_ylabel("resultant $|m|$, mean of 10 seeds")
-    figure.axes[1].legend(fontsize=7, loc="center right")
+    if drawn:  # perhaps at one β only
+        next(axes for axes in reversed(figure.axes) if axes.lines).legend(fontsize=7, loc="center right")
     return figure if drawn else None
 
 
@@ -122,7 +123,8 @@ def _universality(results: Path) -> Figure | None:
         axes.set(title=title, xlabel="$n$")
         axes.title.set_fontsize(8)
     figure.axes[0].set_ylabel("sliced $W_1$ to the target law")
-    figure.axes[0].legend(fontsize=6)
+    if drawn:
+        next(axes for axes in figure.axes if axes.lines).legend(fontsize=6)
     return figure if drawn else None
 
 
