@@ -151,7 +151,7 @@ class Auxiliary(Section):
     form: Literal["linear", "exponential"] = key(
         "exponential",
         "'linear' or 'exponential'",
-        "cos ω(ξ−ζ) times ⟨x,y⟩ (`linear`, which ignores A) or times the attention kernel",
+        "cos ω(ξ−ζ) times ⟨x,y⟩ (`linear`, which ignores A, A = 0 as well) or times the attention kernel",
         only=("toeplitz",),
     )
     frequency: Real | None = key(
