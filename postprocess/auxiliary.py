@@ -171,7 +171,7 @@ def _reached(members: Sequence[Member]) -> str | None:
         return None
     state = TokenState(member.directory)
     rows = []
-    for k in range(5):
+    for k in range(min(5, len(state.arrays["positions"]))):
         v = state.reached(k)
         rows.append([
             str(k), "(" + ", ".join(f"{value:.3f}" for value in v) + ")", f"{state.distance(k, v):.4f}",

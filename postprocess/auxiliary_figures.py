@@ -83,7 +83,8 @@ def _resultant(results: Path) -> Figure | None:
                 drawn = True
         axes.set(xscale="log", xlabel="depth $t$", title=f"β = {value:g}", ylim=(-0.02, 1.02))
     figure.axes[0].set_ylabel("resultant $|m|$, mean of 10 seeds")
-    figure.axes[0].legend(fontsize=7, loc="upper left")
+    if drawn:  # perhaps at one β only
+        next(axes for axes in figure.axes if axes.lines).legend(fontsize=7, loc="upper left")
     return figure if drawn else None
 
 
@@ -123,7 +124,8 @@ def _universality(results: Path) -> Figure | None:
         axes.set_title(textwrap.fill(title, 18), fontsize=8)
         axes.set_xlabel("$n$")
     figure.axes[0].set_ylabel("sliced $W_1$ to the target law")
-    figure.axes[0].legend(fontsize=6)
+    if drawn:
+        next(axes for axes in figure.axes if axes.lines).legend(fontsize=6)
     return figure if drawn else None
 
 

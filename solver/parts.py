@@ -22,7 +22,7 @@ from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.types import FloatArray
 
-__all__ = ["Guarded", "build_part", "check_pointwise"]
+__all__ = ["Guarded", "build_part", "check_alone", "check_pointwise"]
 
 _PREFIX = "turnpike_part_"
 _CAUGHT = (Exception, SystemExit)  # a part that calls sys.exit must not end one rank alone
@@ -77,6 +77,25 @@ def check_pointwise(guarded: Guarded, x: FloatArray) -> None:
     if not (_same(whole, again) and _same(whole[: len(part)], part)):
         raise CaseError(
             [f"{guarded.key}: {guarded.name}: the value at a point changes with the other points or from call to call"]
+        )
+
+
+def check_alone(guarded: Guarded, value: FloatArray, *labels: FloatArray) -> None:
+    """A function of labels must treat each by itself, and give the same twice: they are not always asked for together.
+
+    Args:
+        guarded: The function.
+        value: What it returned, a dimension for each of its arguments first.
+        labels: Its arguments, (n,) each. The second quarter of each is asked for again.
+
+    Raises:
+        CaseError: It does not.
+    """
+    some = [np.arange(len(a) // 4, max(len(a) // 2, 1)) for a in labels]  # neither first nor last, nor of their mean
+    again = guarded(*(a[places] for a, places in zip(labels, some, strict=True)))
+    if not _same(value[np.ix_(*some)], again):
+        raise CaseError(
+            [f"{guarded.key}: {guarded.name}: the value at a label changes with the other labels or from call to call"]
         )
 
 

@@ -115,7 +115,7 @@ class Problem:
             raise CaseError(
                 ["geometry.manifold: 'hypersphere' is for solver.particles; the PDE needs 'circle' or 'sphere'"]
             )
-        if case.auxiliary.kernel != "usa" or case.auxiliary.labels is not None:
+        if case.auxiliary.labelled:
             raise CaseError(
                 ["auxiliary: labels are for solver.particles in this version; the PDE needs a case without them"]
             )

@@ -18,12 +18,13 @@ from solver.case.factories import is_factory
 from solver.case.fields import unit
 from solver.case.load import CaseError
 from solver.case.schema import Case
-from solver.parts import Guarded, build_part
+from solver.parts import Guarded, build_part, check_alone
 from solver.types import FloatArray
 
 __all__ = ["DECAYS", "FUNCTIONS", "LABEL_KERNELS", "LabelKernel", "create_label_kernel"]
 
 _ORTHOGONAL = 1e-8
+_LARGEST = 1e9  # angle, rad
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,19 @@ def _rope_general(case: Case) -> LabelKernel:
     functions = table.functions or ("linear",) * count
     frequencies, amplitudes = table.frequencies or (2.0 * np.pi,) * count, table.amplitudes or (1.0,) * count
 
+    @np.errstate(over="ignore", invalid="ignore")
     def frames(labels: FloatArray) -> FloatArray:
         values = [
             a * FUNCTIONS[name](w * labels) for name, w, a in zip(functions, frequencies, amplitudes, strict=True)
         ]
-        result: FloatArray = expm(np.einsum("kn,kij->nij", np.array(values), generators))
+        exponents = np.einsum("kn,kij->nij", np.array(values), generators)
+        largest = float(np.abs(exponents).max(initial=0.0))
+        if not largest <= _LARGEST:
+            raise CaseError(
+                [f"auxiliary.generators: the exponents Σ f_k(ξ) S_k reach {largest:.3g} rad: at most {_LARGEST:g}, "
+                 "beyond which they are round-off"]
+            )  # fmt: skip
+        result: FloatArray = expm(exponents)
         return result
 
     return LabelKernel(frames)
@@ -155,6 +164,7 @@ def _own(case: Case, name: str) -> LabelKernel:
             raise fail(f"frames of {len(labels)} labels have shape {Q.shape}: ({len(labels)}, {d}, {d}) is needed")
         if not np.abs(Q @ Q.transpose(0, 2, 1) - np.eye(d)).max() < _ORTHOGONAL:
             raise fail("frames are not orthogonal: Q Qᵀ = 1 is needed")
+        check_alone(frames, Q, labels)
         return Q
 
     def checked_bias(xi: FloatArray, zeta: FloatArray) -> FloatArray:
@@ -166,6 +176,7 @@ def _own(case: Case, name: str) -> LabelKernel:
             raise fail("bias is not finite")
         if not np.allclose(b, bias(zeta, xi).T, rtol=1e-10, atol=1e-12):
             raise fail("bias is not symmetric: b(ξ, ζ) = b(ζ, ξ) is needed")
+        check_alone(bias, b, xi, zeta)
         return b
 
     return LabelKernel(checked_frames if frames else None, checked_bias if bias else None)

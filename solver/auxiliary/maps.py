@@ -13,7 +13,7 @@ from solver.case.factories import is_factory
 from solver.case.fields import unit
 from solver.case.load import CaseError
 from solver.case.schema import Case
-from solver.parts import Guarded, build_part
+from solver.parts import Guarded, build_part, check_alone
 from solver.points import read_points
 from solver.types import FloatArray
 from solver.vonmises import angle_quantile
@@ -41,13 +41,15 @@ def create_map(case: Case) -> Map:
     guarded = Guarded("auxiliary.map", table.map, part)
 
     def own(labels: FloatArray) -> FloatArray:
-        points = guarded(np.mod(labels, 1.0))
+        places = np.mod(labels, 1.0)
+        points = guarded(places)
         norms = np.linalg.norm(points, axis=-1) if points.ndim == 2 else np.zeros(1)
         if points.shape != (len(labels), case.dimension) or not np.all(np.abs(norms - 1.0) < 1e-6):
             raise CaseError(
                 [f"auxiliary.map: {table.map} of {len(labels)} labels: unit vectors ({len(labels)}, {case.dimension}) "
                  f"are needed, got {points.shape}"]
             )  # fmt: skip
+        check_alone(guarded, points, places)
         normalised: FloatArray = points / norms[:, None]
         return normalised
 
@@ -95,8 +97,10 @@ def _points(case: Case) -> Map:
         except ValueError as error:
             raise CaseError([f"auxiliary.file: {error}"]) from None
         shares = columns.get("weight", np.ones(len(points)))
-        if shares.min() < 0.0 or not shares.any():
-            raise CaseError([f"auxiliary.file: {table.file.name}: weights must be ≥ 0, and not all zero"])
+        if shares.min() < 0.0 or not 0.0 < sum(shares.tolist()) < np.inf:
+            raise CaseError(
+                [f"auxiliary.file: {table.file.name}: weights must be ≥ 0, not all zero, and have a finite sum"]
+            )
     else:
         points = np.array([unit(point) for point in table.points or ()])
         shares = np.array(table.shares or (1.0,) * len(points))

@@ -126,10 +126,12 @@ def create_maximisers(case: Case, labels: FloatArray) -> Maximisers | None:
         CaseError: A part of the user's fails.
     """
     content, kernel = create_kernel(case), create_label_kernel(case)
+    if case.auxiliary.kernel == "toeplitz" and case.auxiliary.form == "linear":
+        return _of_linear_toeplitz(case, labels)
     if not isinstance(content, ExponentialKernel) or not content.matrix.any():
         return None
     if case.auxiliary.kernel == "toeplitz":
-        return _of_toeplitz(case, content, kernel, labels)
+        return _of_exponential_toeplitz(case, content, labels)
     spread = _pairs(kernel, labels, case.attention.tolerance)
     if spread is None:
         return None
@@ -184,20 +186,26 @@ def _along(bias: Callable[[FloatArray, FloatArray], FloatArray], labels: FloatAr
     return np.concatenate([np.diagonal(bias(labels[block], others[block])) for block in blocks])
 
 
-def _of_toeplitz(case: Case, content: ExponentialKernel, kernel: LabelKernel, labels: FloatArray) -> Maximisers | None:
-    table, d = case.auxiliary, case.dimension
-    frequency = 2.0 * np.pi if table.frequency is None else table.frequency
+def _on_circle(case: Case, labels: FloatArray) -> tuple[FloatArray, str]:
+    """a_ξ = (cos ωξ, sin ωξ), (N, 2), and the symmetry of x_ξ = V b_ξ in words."""
+    frequency = 2.0 * np.pi if case.auxiliary.frequency is None else case.auxiliary.frequency
     a = np.column_stack([np.cos(frequency * labels), np.sin(frequency * labels)])
-    symmetry = f"O({d}): a plane, and a rotation or reflection in it"
-    if table.form == "linear":
-        lines = _perpendicular_lines(a)
-        if lines is not None:
-            return _of_lines(*lines, d)
-        root = _best_root(a)
-        stretched = a @ root
-        sizes = np.linalg.norm(stretched, axis=1)
-        plane = np.where(sizes[:, None] > 0.0, stretched / np.maximum(sizes, 1e-300)[:, None], np.eye(2)[0])
-        return PlaneMaximisers(0.5 * float(sizes.mean()) ** 2, symmetry, plane, exact=True)
+    return a, f"O({case.dimension}): a plane, and a rotation or reflection in it"
+
+
+def _of_linear_toeplitz(case: Case, labels: FloatArray) -> Maximisers:
+    a, symmetry = _on_circle(case, labels)
+    lines = _perpendicular_lines(a)
+    if lines is not None:
+        return _of_lines(*lines, case.dimension)
+    stretched = a @ _best_root(a)
+    sizes = np.linalg.norm(stretched, axis=1)
+    plane = np.where(sizes[:, None] > 0.0, stretched / np.maximum(sizes, 1e-300)[:, None], np.eye(2)[0])
+    return PlaneMaximisers(0.5 * float(sizes.mean()) ** 2, symmetry, plane, exact=True)
+
+
+def _of_exponential_toeplitz(case: Case, content: ExponentialKernel, labels: FloatArray) -> Maximisers | None:
+    (a, symmetry), d = _on_circle(case, labels), case.dimension
     beta = float(content.matrix[0, 0])
     if np.abs(content.matrix - beta * np.eye(d)).max() > _EQUAL * beta:
         return None

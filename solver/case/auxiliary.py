@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import AfterValidator
 
 from solver.case.factories import OWN, is_factory
-from solver.case.fields import Direction, Flag, Integer, Parameters, Real, Section, Shares, Vector, key, one_of
+from solver.case.fields import Direction, Flag, Integer, Parameters, Real, Section, Shares, Vector, bounded, key, one_of
 
 __all__ = ["DECAYS", "FUNCTIONS", "MAPS", "Auxiliary", "auxiliary_mistakes"]
 
@@ -18,6 +18,8 @@ MAPS = ("points", "latitude_circle", "great_circle", "wave", "spiral", "uniform"
 FUNCTIONS = ("linear", "square", "sine", "cosine")
 DECAYS = ("exponential", "gaussian", "cauchy", "triangle", "window", "cosine")
 _MAPPED = ("prefix", "rope")
+_LARGEST = 1e9  # of labels, frequencies and their products: beyond it angles are round-off
+_Numbers = Annotated[Vector, bounded(_LARGEST)]
 
 # Keys that mean something for some laws of labels, or some maps, only.
 _OF_LAW = {"seed": ("random",), "weights": ("weights", "atoms"), "atoms": ("atoms",)}
@@ -79,12 +81,12 @@ class Auxiliary(Section):
     weights: Shares | None = key(
         None, "a number ≥ 0 for each label", "law = weights, atoms: shares ρ_ℓ of the tokens (atoms: default equal)"
     )
-    atoms: Vector | None = key(None, "a list of numbers", "law = atoms: the labels")
+    atoms: _Numbers | None = key(None, "a list of numbers from -1e9 to 1e9", "law = atoms: the labels")
     start: Literal["x", "u"] = key("x", "'x' or 'u'", "the initial law is that of the tokens x, or of u = Q_ξx")
     planes: tuple[tuple[Integer, Integer], ...] = key(
         ((1, 2),), "a list of pairs of different axes from 1 to d", "planes of rotation", only=("rope",)
     )
-    frequencies: Vector | None = key(
+    frequencies: _Numbers | None = key(
         None,
         "a number for each of the planes, or of the generators",
         "ω_k (default 2π: a whole turn)",
@@ -100,7 +102,7 @@ class Auxiliary(Section):
         "f_k(ξ) = a_k times ω_kξ, (ω_kξ)², sin ω_kξ or cos ω_kξ (default linear)",
         only=("rope_general",),
     )
-    amplitudes: Vector | None = key(
+    amplitudes: _Numbers | None = key(
         None, "a number for each of the generators", "a_k (default 1)", only=("rope_general",)
     )
     u: Direction | None = key(
@@ -136,8 +138,10 @@ class Auxiliary(Section):
     amplitude: Real = key(
         0.5, "a number between 0 and 1.57", "map = wave: largest latitude", "rad", _MAPPED, ge=0, le=1.57
     )
-    waves: Integer = key(3, "an integer ≥ 1", "map = wave: number of waves", only=_MAPPED, ge=1)
-    turns: Real = key(3.0, "a number ≥ 0", "map = spiral: number of turns", only=_MAPPED, ge=0)
+    waves: Integer = key(
+        3, "an integer between 1 and 1e6", "map = wave: number of waves", only=_MAPPED, ge=1, le=1_000_000
+    )
+    turns: Real = key(3.0, "a number between 0 and 1e6", "map = spiral: number of turns", only=_MAPPED, ge=0, le=1e6)
     means: tuple[Direction, ...] | None = key(
         None, "a list of directions", "map = von_mises_fisher: means, normalised (default e₁)", only=_MAPPED
     )
@@ -147,10 +151,12 @@ class Auxiliary(Section):
     form: Literal["linear", "exponential"] = key(
         "exponential",
         "'linear' or 'exponential'",
-        "cos ω(ξ−ζ) times ⟨x,y⟩ (`linear`, which ignores A) or times the attention kernel",
+        "cos ω(ξ−ζ) times ⟨x,y⟩ (`linear`, which ignores A, A = 0 as well) or times the attention kernel",
         only=("toeplitz",),
     )
-    frequency: Real | None = key(None, "a number", "ω (default 2π: a whole turn)", "rad", ("toeplitz",))
+    frequency: Real | None = key(
+        None, "a number from -1e9 to 1e9", "ω (default 2π: a whole turn)", "rad", ("toeplitz",), ge=-1e9, le=1e9
+    )
     decay: Literal["exponential", "gaussian", "cauchy", "triangle", "window", "cosine"] = key(
         "exponential",
         "'exponential', 'gaussian', 'cauchy', 'triangle', 'window' or 'cosine'",
@@ -158,7 +164,9 @@ class Auxiliary(Section):
         "r = |ξ−ζ|/length",
         only=("distance_bias",),
     )
-    length: Real = key(0.2, "a number above 0", "length of the decay", only=("distance_bias",), gt=0)
+    length: Real = key(
+        0.2, "a number between 1e-9 and 1e9", "length of the decay", only=("distance_bias",), ge=1e-9, le=1e9
+    )
     periodic: Flag = key(False, "true or false", "|ξ−ζ| along the circle of circumference 1", only=("distance_bias",))
 
     @property
@@ -175,6 +183,7 @@ class Auxiliary(Section):
 def auxiliary_mistakes(table: Auxiliary, d: int) -> Iterator[tuple[str, str]]:
     """(key, message) for every mistake of the table that one key alone does not show, tokens in R^d."""
     yield from _label_mistakes(table)
+    yield from _angle_mistakes(table)
     if table.kernel == "rope":
         yield from _plane_mistakes(table, d)
     if table.kernel == "rope_general":
@@ -203,6 +212,17 @@ def _label_mistakes(table: Auxiliary) -> Iterator[tuple[str, str]]:
             yield "auxiliary.labels", f"{table.labels} is not allowed: {table.law} names {len(needed)} labels"
     if table.law == "orbit" and (table.kernel != "rope" or len(table.planes) != 1):
         yield "auxiliary.law", "'orbit' needs kernel = 'rope' with one plane"
+
+
+def _angle_mistakes(table: Auxiliary) -> Iterator[tuple[str, str]]:
+    """Frequencies times labels: the angles ωξ."""
+    used = {"rope": table.frequencies, "rope_general": table.frequencies, "toeplitz": (table.frequency or 0.0,)}
+    largest = max(map(abs, used.get(table.kernel) or ()), default=0.0) * max(map(abs, table.atoms or ()), default=1.0)
+    if table.law == "atoms" and largest > _LARGEST:
+        yield (
+            "auxiliary.atoms",
+            f"the angles ωξ reach {largest:.3g} rad: at most {_LARGEST:g}, beyond which they are round-off",
+        )
 
 
 def _plane_mistakes(table: Auxiliary, d: int) -> Iterator[tuple[str, str]]:

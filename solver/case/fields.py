@@ -21,6 +21,7 @@ __all__ = [
     "Spectrum",
     "SymmetricMatrix",
     "Vector",
+    "bounded",
     "key",
     "one_of",
     "unit",
@@ -90,6 +91,18 @@ def one_of(*names: str) -> AfterValidator:
         if value in names or is_factory(value):
             return value
         raise ValueError(f"{value!r} is not allowed: {', '.join(map(repr, names))} or 'module:factory'")
+
+    return AfterValidator(check)
+
+
+def bounded(limit: float) -> AfterValidator:
+    """Allows lists of numbers from −limit to limit."""
+
+    def check(values: Vector) -> Vector:
+        for value in values:
+            if abs(value) > limit:
+                raise ValueError(f"{value:g} is not allowed: numbers from {-limit:g} to {limit:g}")
+        return values
 
     return AfterValidator(check)
 

@@ -234,7 +234,7 @@ def _explain(location: list[str], item: Json) -> str:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         return f"unknown {'key' if field else 'section or key'}: {hint}allowed: {', '.join(known)}"
-    if kind == "missing":
+    if kind == "missing" and len(location) <= 2:
         return f"missing, required: {allowed or f'a table [{section}]'}"
     if kind == "value_error":
         return str(item["msg"]).removeprefix("Value error, ")

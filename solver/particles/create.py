@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mpi4py import MPI
 
 import numpy as np
@@ -26,7 +28,7 @@ _MOST_DENSE = 20_000  # tokens whose bias is kept for all pairs: 3 GB
 
 
 def create_field(case: Case, comm: MPI.Comm) -> MeanField | None:
-    """The attention among N tokens; None where it is switched off (A = 0). Collective.
+    """The attention among N tokens; None where it is switched off (A = 0, and no bias among labels). Collective.
 
     ``particles.attention = "auto"`` takes the expansion if its sections, times the terms of the bias among labels, are
     at most N/3, else all pairs.
@@ -39,24 +41,39 @@ def create_field(case: Case, comm: MPI.Comm) -> MeanField | None:
         raise CaseError(
             [f"attention.kernel: {case.attention.kernel} has no `matrix` and `derivatives`, which particles need"]
         )
-    if not np.any(kernel.matrix):
-        return None
 
     def parts() -> tuple[FloatArray, LabelKernel, FloatArray | None]:
         labels, found = token_labels(case, case.particles.n), create_label_kernel(case)
         if case.attention.normalized and found.bias is not None:
-            some = labels[:: -(-len(labels) // _SAMPLED)]
-            smallest = float(found.bias(some, some).min())
-            if smallest < 0.0:
-                raise CaseError(
-                    [f"attention.normalized: the bias of {case.auxiliary.kernel} falls to {smallest:.3g}: softmax "
-                     "attention needs b ≥ 0"]
-                )  # fmt: skip
+            _check_softmax(case.auxiliary.kernel, found.bias, labels)
         return labels, found, found.frames(labels) if found.frames is not None else None
 
     labels, label_kernel, frames = everywhere(comm, parts)
-    field = _content_field(case, comm, label_kernel.content or kernel, label_kernel, labels)
+    content = label_kernel.content or kernel
+    if not np.any(content.matrix) and label_kernel.bias is None:
+        return None
+    field = _content_field(case, comm, content, label_kernel, labels)
     return field if frames is None else FramedField(field, frames)
+
+
+def _check_softmax(name: str, bias: Callable[[FloatArray, FloatArray], FloatArray], labels: FloatArray) -> None:
+    """Softmax attention divides by Σ_j b_ij f_ij.
+
+    Raises:
+        CaseError: It may be negative, or zero.
+    """
+    some = labels[:: -(-len(labels) // _SAMPLED)]
+    b = bias(some, some)
+    if b.min() < 0.0:
+        raise CaseError(
+            [f"attention.normalized: the bias of {name} falls to {b.min():.3g}: softmax attention needs b ≥ 0"]
+        )
+    alone = ~b.any(axis=1)
+    if len(some) == len(labels) and alone.any():
+        raise CaseError(
+            [f"attention.normalized: the bias of {name} between label {some[alone][0]:g} and all others is 0: softmax "
+             "attention needs one above 0"]
+        )  # fmt: skip
 
 
 def _content_field(

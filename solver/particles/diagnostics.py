@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.auxiliary.maximisers import Maximisers
+from solver.case.load import CaseError
 from solver.losses import Reading
 from solver.particles.problem import ParticleProblem
 from solver.particles.readings import TokenReadings
@@ -38,6 +39,7 @@ class TokenDiagnostics:
     frames: FloatArray
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def diagnose_tokens(
     problem: ParticleProblem, W: FloatArray, frames: list[int], maximisers: Maximisers | None
 ) -> TokenDiagnostics:
@@ -48,11 +50,19 @@ def diagnose_tokens(
         W: One control each.
         frames: Depth indices at which positions are kept.
         maximisers: Of the interaction energy, if they are known.
+
+    Raises:
+        CaseError: Tokens are not finite.
     """
     kept, energies, means, dispersions = [], [], [], []
     readings: list[dict[str, FloatArray]] = []
     further = TokenReadings(problem.labels, maximisers)
     for n, (x, force) in enumerate(problem.walk(W)):
+        if not np.isfinite(x).all():
+            raise CaseError(
+                [f"attention: tokens are not finite at depth {problem.t[n]:.4g}: its force, with that of labels and "
+                 "control, is too large"]
+            )  # fmt: skip
         mean, energy = x.mean(axis=1), problem.interaction_energy(x, force)
         energies.append(energy)
         means.append(mean)

@@ -85,7 +85,9 @@ def pullback(
     u = _displacement(dynamics, x, W, dt, noise, force)
     radial = np.einsum("bnd,bnd->bn", x, u)[..., None]
     v = u - radial * x
-    x_bar, v_bar = exponential_map_vjp(x, v, _tangent(exponential_map(x, v), after_bar))
+    after = exponential_map(x, v)
+    norm = np.linalg.norm(after, axis=-1, keepdims=True)
+    x_bar, v_bar = exponential_map_vjp(x, v, _tangent(after / norm, after_bar) / norm)
     along = np.einsum("bnd,bnd->bn", x, v_bar)[..., None]
     x_bar -= radial * v_bar + along * u
     drift_bar = dt * (v_bar - along * x)

@@ -178,8 +178,9 @@ def test_sweeps_are_counted(make_problem: MakeProblem) -> None:
 
 def test_labels_are_refused(make_problem: MakeProblem) -> None:
     """Would catch a case with labels solved as if it had none."""
-    with pytest.raises(CaseError, match=r"auxiliary: labels are for solver\.particles"):
-        make_problem("circle", {"auxiliary.kernel": "rope"})
+    for table in ({"auxiliary.kernel": "rope"}, {"auxiliary.law": "atoms", "auxiliary.atoms": [0.0, 0.5]}):
+        with pytest.raises(CaseError, match=r"auxiliary: labels are for solver\.particles"):
+            make_problem("circle", table)
 
 
 @pytest.mark.ranks

@@ -96,6 +96,13 @@ def test_exponential_toeplitz_beats_the_great_circle(make_case: MakeCase) -> Non
     assert 0.5 * h.mean() == pytest.approx(circle - gap[best, -1], rel=1e-12)
 
 
+@pytest.mark.parametrize(("beta", "degrees"), [(24.0, 75.0), (30.0, 60.0)])
+def test_lifetime_where_clusters_hold_tight(beta: float, degrees: float) -> None:
+    """Catches a norm whose round-off e^β amplifies: steps so short that the loop never ends."""
+    angle = math.radians(degrees)
+    assert token_lifetime(beta, angle) == pytest.approx(lifetime_integral(beta, angle), rel=2e-2)
+
+
 def test_lifetimes_of_two_clusters() -> None:
     """Catches a wrong rate of approach: tokens against the integral to 1 %, its slope in β within 5 % of 1 − cos θ₀."""
     angle, betas = math.pi / 3.0, [8.0, 12.0, 16.0, 20.0]
@@ -122,6 +129,7 @@ def test_many_labelled_tokens_in_any_dimension(d: int, make_case: MakeCase) -> N
         "geometry.manifold": "hypersphere", "geometry.dimension": d, "attention.eigenvalues": [1.0] * d,
         "geometry.h": None, "attention.tolerance": tolerance, "particles.n": 100_000, "particles.steps": 4.0,
         "particles.seeds": 1, "depth.T": 1.0, "output.frames": 2,
+        "initial.mean": [1.0] * d, "objective.target": [1.0] * d,
     }  # fmt: skip
     found = run(make_case, kernel="distance_bias", decay="gaussian", **changes).diagnostics
     energy = found.interaction_energy[0]

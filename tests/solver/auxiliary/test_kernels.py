@@ -132,6 +132,18 @@ def test_rope_general_is_rope_for_a_generator_of_one_plane(labelled: Labelled) -
     assert np.abs(rope - general).max() <= 1e-14
 
 
+def test_exponents_beyond_round_off_are_refused(labelled: Labelled) -> None:
+    """Catches frames that are not orthogonal, or not numbers: exp of a huge matrix."""
+    changes: list[dict[str, object]] = [
+        {"amplitudes": [1e8], "generators": [[[1e250 * entry for entry in row] for row in S]]},
+        {"functions": ["square"], "frequencies": [1e9]},
+    ]
+    for change in changes:
+        table: dict[str, object] = {"kernel": "rope_general", "generators": [S], **change}
+        with pytest.raises(CaseError, match=r"^auxiliary\.generators: the exponents .* at most 1e\+09"):
+            frames_of(labelled(3, table), XI)
+
+
 @pytest.mark.parametrize("u", [None, [0.0, 3.0, -4.0]])
 def test_prefix_turns_the_map_to_u(u: list[float] | None, labelled: Labelled) -> None:
     """Catches Qᵀ in place of Q, a u that is not normalised, and the default e₁: also for f(ξ) = −u."""
@@ -232,6 +244,18 @@ def framed(case):
     return Kernel(frames=turns)
 
 
+def ranked_frames(case):
+    return Kernel(frames=lambda labels: turns(labels / labels.max()))
+
+
+def drawn_frames(case):
+    return Kernel(frames=lambda labels: turns(np.random.default_rng().random(len(labels))))
+
+
+def counted_bias(case):
+    return Kernel(bias=lambda labels, others: near(labels, others) / (len(labels) + len(others)))
+
+
 def biased(case):
     return Kernel(bias=near)
 
@@ -326,11 +350,14 @@ def test_kernel_of_the_user(tmp_path: Path) -> None:
         ("paired", r"bias of 5 and 2 labels has shape \(5,\): \(5, 2\) is needed"),
         ("causal", r"bias is not symmetric: b\(ξ, ζ\) = b\(ζ, ξ\) is needed"),
         ("infinite", "bias is not finite"),
+        ("ranked_frames", "the value at a label changes with the other labels or from call to call"),
+        ("drawn_frames", "the value at a label changes with the other labels or from call to call"),
+        ("counted_bias", "the value at a label changes with the other labels or from call to call"),
         ("fails", r"failed: IndexError: .* \(my_kernels\.py, line \d+\)"),
     ],
 )
 def test_bad_kernel_of_the_user(name: str, message: str, tmp_path: Path) -> None:
-    """Catches a kernel that is no gradient flow, and a traceback in the middle of a run."""
+    """Catches a kernel that is no gradient flow or none of a label alone, and a traceback in the middle of a run."""
 
     def use() -> None:
         kernel = create_label_kernel(own_kernel(tmp_path, name))

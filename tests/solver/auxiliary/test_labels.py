@@ -42,12 +42,13 @@ def test_no_labels_unless_asked_for(labelled: Labelled) -> None:
 def test_random_labels_are_uniform(labelled: Labelled) -> None:
     """Catches another law than the uniform one, one that depends on N, and a seed that is ignored."""
     table: dict[str, object] = {"kernel": "rope", "law": "random", "labels": 4000}
-    one, shares = label_law(labelled(2, {**table, "seed": 5}), 9000)
+    many: dict[str, object] = {"particles.n": 9000}
+    one, shares = label_law(labelled(2, {**table, "seed": 5}, many), 9000)
     assert kstest(one, "uniform").pvalue > 0.01
     assert abs(np.corrcoef(one[:-1], one[1:])[0, 1]) <= 3 / np.sqrt(4000)
     assert np.array_equal(shares, np.full(4000, 1 / 4000))
-    assert np.array_equal(one, label_law(labelled(2, {**table, "seed": 5}), 4000)[0])
-    assert not np.isclose(one, label_law(labelled(2, {**table, "seed": 6}), 4000)[0]).any()
+    assert np.array_equal(one, label_law(labelled(2, {**table, "seed": 5}, many), 4000)[0])
+    assert not np.isclose(one, label_law(labelled(2, {**table, "seed": 6}, many), 4000)[0]).any()
 
 
 def test_weights(labelled: Labelled) -> None:

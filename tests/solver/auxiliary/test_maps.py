@@ -200,8 +200,9 @@ def test_points_of_a_file(suffix: str, labelled: Labelled, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x,y,weight\n1,0,1\n0,1,-1\n", r"auxiliary\.file: p\.csv: weights must be ≥ 0, and not all zero"),
-        ("x,y,weight\n1,0,0\n0,1,0\n", r"auxiliary\.file: p\.csv: weights must be ≥ 0, and not all zero"),
+        ("x,y,weight\n1,0,1\n0,1,-1\n", r"auxiliary\.file: p\.csv: weights must be ≥ 0, not all zero, and have a fi"),
+        ("x,y,weight\n1,0,0\n0,1,0\n", r"auxiliary\.file: p\.csv: weights must be ≥ 0, not all zero, and have a fi"),
+        ("x,y,weight\n1,0,1e308\n0,1,1e308\n", r"auxiliary\.file: p\.csv: weights must .* and have a finite sum"),
         (
             "x,y,mass\n1,0,0\n",
             r"auxiliary\.file: p\.csv: unknown column 'mass': 2 coordinates and 'weight' are allowed",
@@ -319,6 +320,18 @@ def fails(case):
 
 def number(case):
     return 3
+
+
+def centred(case):
+    return lambda labels: arc(case)(labels - labels.mean())
+
+
+def ranked(case):
+    return lambda labels: arc(case)(labels / labels.max())
+
+
+def drawn(case):
+    return lambda labels: arc(case)(np.random.default_rng().random(len(labels)))
 """
 
 
@@ -351,11 +364,14 @@ def test_map_of_the_user(tmp_path: Path) -> None:
         ("one", r"of 5 labels: unit vectors \(5, 3\) are needed, got \(3,\)"),
         ("undefined", r"of 5 labels: unit vectors \(5, 3\) are needed, got \(5, 3\)"),
         ("fails", r"failed: ZeroDivisionError: division by zero \(my_maps\.py, line \d+\)"),
+        ("centred", "the value at a label changes with the other labels or from call to call"),
+        ("ranked", "the value at a label changes with the other labels or from call to call"),
+        ("drawn", "the value at a label changes with the other labels or from call to call"),
         ("nothing", "there is no function 'nothing' in that module"),
     ],
 )
 def test_bad_map_of_the_user(name: str, message: str, tmp_path: Path) -> None:
-    """Catches points off the sphere, and a traceback."""
+    """Catches points off the sphere, a map that is none of a label alone, and a traceback."""
     case = own_map(tmp_path, name)
     with pytest.raises(CaseError, match=rf"^auxiliary\.map: .*my_maps\.py:{name}:? {message}"):
         create_map(case)(XI)

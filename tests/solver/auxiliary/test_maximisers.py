@@ -240,6 +240,14 @@ def test_toeplitz_of_any_labels(d: int, seed: int, labelled: Labelled) -> None:
     assert np.abs(found.nearest(x) - x).max() <= 1e-6
 
 
+def test_linear_toeplitz_ignores_attention(labelled: Labelled) -> None:
+    """Catches a maximum that is forgotten where A = 0 or the attention kernel is the user's."""
+    for others in ({"attention.eigenvalues": [0.0, 0.0]}, {"attention.eigenvalues": [2.0, 1.0]}):
+        found = create_maximisers(labelled(2, {"kernel": "toeplitz", "form": "linear"}, others), np.arange(6) / 6)
+        assert found is not None
+        assert found.energy == pytest.approx(0.25, rel=1e-12)
+
+
 def test_exponential_toeplitz_is_a_lower_bound(labelled: Labelled) -> None:
     """Catches a bound called a maximum, or another circle: ½ I₁(β) on a grid, reached by its members."""
     for beta, n in ((1.0, 24), (2.5, 24)):

@@ -30,6 +30,13 @@ MakeCase = Callable[..., Case]
         # All pairs need no expansion, so no tolerance is beyond reach.
         ({"particles.n": 1000, "attention.normalized": True, "attention.eigenvalues": [20.0, 1.0]}, DenseField),
         ({"attention.eigenvalues": [0.0, 0.0]}, type(None)),
+        ({"attention.eigenvalues": [0.0, 0.0], "auxiliary.kernel": "rope"}, type(None)),
+        # A bias is left of attention where A = 0, and all of it where A is ignored.
+        ({"attention.eigenvalues": [0.0, 0.0], "auxiliary.kernel": "distance_bias"}, DenseField),
+        (
+            {"attention.eigenvalues": [0.0, 0.0], "auxiliary.kernel": "toeplitz", "auxiliary.form": "linear"},
+            SeparableField,
+        ),
         # Sections times terms of the bias: about 8 · 2 of toeplitz, 8 · 30 of labels that decay.
         ({"particles.n": 200, "auxiliary.kernel": "toeplitz"}, SeparableField),
         ({"particles.n": 200, "auxiliary.kernel": "distance_bias", "auxiliary.labels": 30}, DenseField),
@@ -87,3 +94,17 @@ def test_softmax_of_a_negative_bias_is_refused(tmp_path: Path) -> None:
         case = load_case(tmp_path / "case.toml", {**changes, "attention.normalized": True})
         with pytest.raises(CaseError, match=r"^attention\.normalized: the bias of .*mine\.py:slope falls to -0\.4"):
             create_field(case, MPI.COMM_SELF)
+
+
+def test_softmax_of_a_label_that_sees_none_is_refused(tmp_path: Path) -> None:
+    """Catches 0/0: tokens that become nan without a word."""
+    (tmp_path / "case.toml").write_text(GOOD)
+    (tmp_path / "mine.py").write_text(
+        "class Late:\n    def bias(self, labels, others):\n"
+        "        return (labels[:, None] > 0.3) * (others > 0.3)\n\n\ndef late(case):\n    return Late()\n"
+    )
+    changes: dict[str, object] = {"auxiliary.kernel": "mine:late", "particles.n": 10}
+    assert create_field(load_case(tmp_path / "case.toml", changes), MPI.COMM_SELF) is not None
+    case = load_case(tmp_path / "case.toml", {**changes, "attention.normalized": True})
+    with pytest.raises(CaseError, match=r"^attention\.normalized: the bias of .* between label 0 and all others is 0"):
+        create_field(case, MPI.COMM_SELF)

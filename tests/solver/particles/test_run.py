@@ -103,6 +103,22 @@ def test_control_of_another_grid_is_averaged_and_said(tmp_path: Path, capsys: py
         assert data["W"] == pytest.approx(1.0)
 
 
+def test_tokens_that_are_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a run that ends well with tokens that are nan, and warnings of numpy's among what is said."""
+    text = (ROOT / "cases" / "turnpike_circle.toml").read_text(encoding="utf-8")
+    (tmp_path / "case.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\n\n\nclass Huge:\n    def bias(self, labels, others):\n"
+        "        return np.full((len(labels), len(others)), 1e300)\n\n\ndef huge(case):\n    return Huge()\n"
+    )
+    huge = ["--set=optimizer.method=none", "--set=optimizer.start=zero"]
+    overrides = [*SMALL[:2], *huge, f"--set=auxiliary.kernel={tmp_path / 'mine.py'}:huge"]
+    assert main([str(tmp_path / "case.toml"), *overrides, "-o", str(tmp_path / "out"), "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("case.toml: attention: tokens are not finite at depth 0.1: ")
+    assert len(said.splitlines()) == 1
+
+
 BAD: list[tuple[list[str], str]] = [
     (["--set=particles.n=0"], "turnpike_circle.toml: particles.n: 0 is not allowed: an integer between 1 and 1e8"),
     (["--set=particles.seeds=0"], "particles.seeds: 0 is not allowed"),

@@ -9,7 +9,7 @@ from scipy.special import ive
 from solver.attention.expansion import expand
 from solver.attention.kernels import ExponentialKernel
 from solver.ffn import ACTIVATIONS, DERIVATIVES, FeatureMap, feature_map
-from solver.particles.mean_field import SeparableField
+from solver.particles.mean_field import DenseField, SeparableField
 from solver.particles.noise import INITIAL, generator, normals
 from solver.particles.step import TokenDynamics, exponential_map, exponential_map_vjp, pullback, step
 from solver.types import FloatArray
@@ -132,6 +132,17 @@ def test_bias_of_the_stationary_law_falls_with_the_step(d: int) -> None:
     for coarse, fine, error in zip(biases[:-1], biases[1:], errors[1:], strict=True):
         assert abs(fine) > 10 * error
         assert coarse / fine >= 2.0
+
+
+def test_norms_stay_one_where_steps_are_too_long() -> None:
+    """Catches attention that amplifies the round-off of a norm: β e^β Δt = 22 threw tokens off the sphere in 10 steps,
+    to energies above the maximum.
+    """
+    x, W = unit((1, 8, 3)), np.zeros((1, 3, 3))
+    dynamics = TokenDynamics(DenseField(ExponentialKernel(4.0 * np.eye(3)), softmax=False), identity(3), 0.0)
+    for _ in range(50):
+        x = step(dynamics, x, W, 0.1, None)
+        assert np.abs(np.linalg.norm(x, axis=-1) - 1).max() <= 1e-15
 
 
 @pytest.mark.parametrize(("steps", "bound"), [(10_000, 1e-13), pytest.param(100_000, 1e-12, marks=pytest.mark.slow)])
