@@ -42,7 +42,7 @@ class TokenState:
         directory: Its folder.
 
     Raises:
-        RunError: It is damaged.
+        RunError: A file is missing or damaged.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -59,6 +59,8 @@ class TokenState:
         try:
             with np.load(self.directory / "particles.npz", allow_pickle=False) as data:
                 return {name: data[name] for name in data.files}
+        except FileNotFoundError:
+            raise RunError(f"{self.directory / 'particles.npz'}: there is no such file") from None
         except (OSError, ValueError) as error:
             raise RunError(f"{self.directory / 'particles.npz'}: damaged ({error})") from None
 

@@ -55,7 +55,7 @@ def draw_tokens(axes: Any, state: TokenState, seed: int) -> None:
     x, labels = state.tokens(seed), state.labels
     order = np.argsort(labels, kind="stable")
     maximisers = state.maximisers
-    colours = {"c": labels, "cmap": "hsv", "vmin": 0.0, "vmax": max(1.0, float(labels.max()))}
+    colours = {"c": labels, "cmap": "hsv", "vmin": min(0.0, float(labels.min())), "vmax": max(1.0, float(labels.max()))}
     if x.shape[1] == 3:
         azimuth, height = np.meshgrid(np.linspace(0.0, 2.0 * np.pi, 37), np.linspace(-0.5 * np.pi, 0.5 * np.pi, 19))
         ball = (np.cos(height) * np.cos(azimuth), np.cos(height) * np.sin(azimuth), np.sin(height))

@@ -118,6 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         case, kind = on_root(comm, lambda: _read(options.run, options.width, options.windows))
         losses, t, W = _tokens(case, options.run) if kind == "particles" else _density(case, options.run, comm)
+        if not W.any():
+            raise CaseError([f"{options.run}: its control is zero throughout: nothing to prune, train it first"])
         width = case.depth.T / 20 if options.width is None else options.width
         pruned = prune(losses, t, W, width, options.windows)
         if not np.isfinite(pruned.loss).all():

@@ -44,11 +44,12 @@ def create_map(case: Case) -> Map:
         places = np.mod(labels, 1.0)
         points = guarded(places)
         norms = np.linalg.norm(points, axis=-1) if points.ndim == 2 else np.zeros(1)
-        if points.shape != (len(labels), case.dimension) or not np.all(np.abs(norms - 1.0) < 1e-6):
+        needed = (len(labels), case.dimension)
+        if points.shape != needed or not np.all(np.abs(norms - 1.0) < 1e-6):
+            got = f"norms from {norms.min():g} to {norms.max():g}" if points.shape == needed else f"{points.shape}"
             raise CaseError(
-                [f"auxiliary.map: {table.map} of {len(labels)} labels: unit vectors ({len(labels)}, {case.dimension}) "
-                 f"are needed, got {points.shape}"]
-            )  # fmt: skip
+                [f"auxiliary.map: {table.map} of {len(labels)} labels: unit vectors {needed} are needed, got {got}"]
+            )
         check_alone(guarded, points, places)
         normalised: FloatArray = points / norms[:, None]
         return normalised

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,15 @@ def test_pruned_loss_is_that_of_the_control_without_the_window(runs: Path) -> No
 def test_bad_windows(arguments: list[str], message: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(runs / "density"), *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_untrained_run(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a study of nothing that ends as if it were one."""
+    folder = Path(shutil.copytree(runs / "density", tmp_path / "run"))
+    with np.load(folder / "control.npz") as data:
+        np.savez(folder / "control.npz", t=data["t"], W=np.zeros_like(data["W"]))
+    assert main([str(folder)]) == 2
+    assert capsys.readouterr().err.endswith("its control is zero throughout: nothing to prune, train it first\n")
 
 
 def test_folder_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
