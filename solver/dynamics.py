@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from solver.attention.protocol import Attention
+from solver.label_solver import LabelParallelSolver
 from solver.linear import ImplicitSolver
 from solver.operator import EdgeAveragedOperator
 from solver.space import Space
@@ -32,7 +33,7 @@ class Dynamics:
     attention: Attention
     G: FloatArray
     operator: EdgeAveragedOperator
-    solver: ImplicitSolver
+    solver: ImplicitSolver | LabelParallelSolver
 
     def drift(self, c: FloatArray, W: FloatArray) -> FloatArray:
         """d_ij of attention with moments c and FFN with weights W (d, m), shape (labels, edges)."""

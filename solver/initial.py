@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,10 +18,12 @@ from solver.points import read_points
 from solver.types import FloatArray
 
 if TYPE_CHECKING:
+    from solver.auxiliary.coupling import Coupling
     from solver.space import Space
 
 __all__ = [
     "INITIAL_LAWS",
+    "initial_densities",
     "initial_density",
     "interpolated",
     "mixture",
@@ -30,24 +33,47 @@ __all__ = [
 ]
 
 _WAVES, _WAVE_NUMBER = 12, 3.0
+_LABEL_TURNS, _LABELS_LOOKED_AT = 2, 32
 _NEAREST = 8
 _INSIDE = -1e-9
 _BLOCK = 500
 _VANISHING = 1e-200
 
 
-def initial_density(space: Space, case: Case) -> FloatArray:
+def initial_density(space: Space, case: Case, label: float | None = None) -> FloatArray:
     """The density of a case's [initial] at the nodes, with lumped mass 1, shape (local nodes,). Collective.
+
+    Args:
+        space: P1 space.
+        case: Resolved case.
+        label: ξ, on which the perturbation depends; None where tokens carry none.
 
     Raises:
         CaseError: Its file cannot be used.
     """
     density = INITIAL_LAWS[case.initial.law](space, case)
     if case.initial.perturbation > 0.0:
-        density = density * (1.0 + case.initial.perturbation * smooth_random_field(space.x, case.initial.seed))
+        labels = None if label is None else np.full(len(space.x), label)
+        density = density * (1.0 + case.initial.perturbation * smooth_random_field(space.x, case.initial.seed, labels))
     if case.initial.law == "file" and not float(space.integrate(density)) > _VANISHING:
         raise CaseError([f"initial.file: that density vanishes at the nodes of this mesh (h = {space.h:.3g})"])
     return _of_mass_one(space, density)
+
+
+def initial_densities(space: Space, case: Case, coupling: Coupling) -> FloatArray:
+    """The density of every label, (labels, local nodes). Collective.
+
+    The law of [initial] is that of x; with ``auxiliary.start = "u"`` it is that of u = Q_ξ x: of x on the mesh turned by
+    Q_ξ.
+
+    Raises:
+        CaseError: As `initial_density`.
+    """
+    turned = coupling.frames if case.auxiliary.start == "u" else None
+    if turned is None and (case.initial.perturbation == 0.0 or not case.auxiliary.labelled):
+        return np.repeat(initial_density(space, case)[None], len(coupling.labels), axis=0)
+    spaces = [space] * len(coupling.labels) if turned is None else [replace(space, x=space.x @ Q.T) for Q in turned]
+    return np.stack([initial_density(s, case, float(xi)) for s, xi in zip(spaces, coupling.labels, strict=True)])
 
 
 def _of_mass_one(space: Space, density: FloatArray) -> FloatArray:
@@ -83,19 +109,27 @@ def mixture(space: Space, means: FloatArray, kappas: FloatArray, weights: FloatA
     return density
 
 
-def smooth_random_field(x: FloatArray, seed: int) -> FloatArray:
-    """A random sum of plane waves with wave numbers about 3, between −1 and 1, at points (n, d); shape (n,)."""
+def smooth_random_field(x: FloatArray, seed: int, labels: FloatArray | None = None) -> FloatArray:
+    """A random sum of plane waves with wave numbers about 3, between −1 and 1, at points (n, d); shape (n,).
+
+    With labels (n,), the waves run along them too, with period 1 or a fraction of it, or stand still: labels differ,
+    near ones little.
+    """
     generator = np.random.default_rng(seed)
     waves = _WAVE_NUMBER * generator.standard_normal((_WAVES, x.shape[1])) / np.sqrt(x.shape[1])
     phases = generator.uniform(0.0, 2.0 * np.pi, _WAVES)
+    turns = 2.0 * np.pi * generator.integers(-_LABEL_TURNS, _LABEL_TURNS + 1, _WAVES)
 
-    def field(points: FloatArray) -> FloatArray:
-        result: FloatArray = np.cos(points @ waves.T + phases).sum(axis=1)
+    def field(points: FloatArray, shifts: FloatArray) -> FloatArray:
+        result: FloatArray = np.cos(points @ waves.T + phases + shifts).sum(axis=1)
         return result
 
-    everywhere = field(sample_points(x.shape[1]))
+    sample = sample_points(x.shape[1])
+    looked_at = np.zeros(1) if labels is None else np.arange(_LABELS_LOOKED_AT) / _LABELS_LOOKED_AT
+    everywhere = np.concatenate([field(sample, label * turns) for label in looked_at])
     middle, half = 0.5 * (everywhere.max() + everywhere.min()), 0.5 * np.ptp(everywhere)
-    return (field(x) - middle) / half
+    shifts = np.zeros((1, _WAVES)) if labels is None else labels[:, None] * turns
+    return (field(x, shifts) - middle) / half
 
 
 def interpolated(x: FloatArray, points: FloatArray, values: FloatArray) -> FloatArray:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
+from mpi4py import MPI
 from petsc4py import PETSc
 
 import numpy as np
@@ -12,10 +13,9 @@ import numpy as np
 from solver.case.load import CaseError
 from solver.operator import Rates
 from solver.parallel import allreduce
-from solver.space import Space
-from solver.types import FloatArray
+from solver.types import FloatArray, IntArray
 
-__all__ = ["ImplicitSolver", "LinearSolveError", "direct_solver", "edge_matrix", "set_edge_values"]
+__all__ = ["Graph", "ImplicitSolver", "LinearSolveError", "direct_solver", "edge_matrix", "set_edge_values"]
 
 _RTOL = 1e-14
 _MAX_ITERATIONS = 200
@@ -39,14 +39,44 @@ class LinearSolveError(RuntimeError):
     """A depth step's linear system could not be solved, with the reason in words."""
 
 
-def edge_matrix(space: Space) -> Any:
+class Graph(Protocol):
+    """What a linear solver sees of a `Space`: nodes, edges and masses, distributed or not."""
+
+    @property
+    def comm(self) -> MPI.Comm:
+        """Communicator over which the nodes are distributed."""
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes, all ranks together."""
+
+    @property
+    def owned(self) -> int:
+        """Number of owned nodes, the first of the local ones."""
+
+    @property
+    def numbers(self) -> IntArray:
+        """Global numbers of the local nodes, (local nodes,)."""
+
+    @property
+    def edges(self) -> IntArray:
+        """Local numbers (i, j) of the edges this rank owns, (edges, 2)."""
+
+    @property
+    def mass(self) -> FloatArray:
+        """Lumped masses, (local nodes,)."""
+
+    def update_ghosts(self, values: FloatArray) -> None:
+        """Overwrite ghost values (last axis: local nodes) by their owners'. Collective."""
+
+
+def edge_matrix(graph: Graph) -> Any:
     """A PETSc matrix (nodes × nodes) with room for the diagonal and for every pair of neighbours. Collective."""
-    index_map = space.V.dofmap.index_map
-    numbers = index_map.local_to_global(np.arange(len(space.x), dtype=np.int32)).astype(PETSc.IntType)
-    i, j = numbers[space.edges.T] if len(space.edges) else (numbers[:0], numbers[:0])
-    diagonal = numbers[: space.owned]
-    A = PETSc.Mat().create(space.comm)
-    A.setSizes(((space.owned, space.nodes), (space.owned, space.nodes)))
+    numbers = graph.numbers.astype(PETSc.IntType)
+    i, j = numbers[graph.edges.T] if len(graph.edges) else (numbers[:0], numbers[:0])
+    diagonal = numbers[: graph.owned]
+    A = PETSc.Mat().create(graph.comm)
+    A.setSizes(((graph.owned, graph.nodes), (graph.owned, graph.nodes)))
     A.setType("aij")
     A.setPreallocationCOO(np.concatenate([i, j, i, j, diagonal]), np.concatenate([i, j, j, i, diagonal]))
     return A
@@ -96,19 +126,19 @@ class ImplicitSolver:
     carried from one solve to the next but the sparsity pattern.
 
     Args:
-        space: The P1 space.
+        graph: The P1 graph.
         options: PETSc options, without leading dash, that override the defaults (``ksp_type``, ``pc_type``, …).
     """
 
-    def __init__(self, space: Space, options: Mapping[str, Any]) -> None:
-        self._space = space
-        self._mass = space.mass[: space.owned]
-        self._A = edge_matrix(space)
+    def __init__(self, graph: Graph, options: Mapping[str, Any]) -> None:
+        self._graph = graph
+        self._mass = graph.mass[: graph.owned]
+        self._A = edge_matrix(graph)
         self._x, self._b = self._A.createVecs()
         self._r, self._correction = self._b.duplicate(), self._b.duplicate()
-        self._ksp = PETSc.KSP().create(space.comm)
+        self._ksp = PETSc.KSP().create(graph.comm)
         self._ksp.setType("bcgs")
-        self._ksp.getPC().setType("ilu" if space.comm.size == 1 else "bjacobi")
+        self._ksp.getPC().setType("ilu" if graph.comm.size == 1 else "bjacobi")
         self._ksp.setTolerances(rtol=_RTOL, atol=1e-300, max_it=_MAX_ITERATIONS)
         self._ksp.setOperators(self._A)
         self._ksp.setOptionsPrefix(_PREFIX)  # nobody else's options, from files or the environment, reach this solver
@@ -134,8 +164,8 @@ class ImplicitSolver:
         Raises:
             LinearSolveError: On every rank, if neither the Krylov method nor LU solves the system.
         """
-        owned = self._space.owned
-        result = np.empty((len(rhs), len(self._space.x)))
+        owned = self._graph.owned
+        result = np.empty((len(rhs), len(self._graph.mass)))
         for label in range(len(rhs)):
             self._assemble(rates.forward[label], rates.backward[label], dt, transpose)
             self._b.array[:] = rhs[label, :owned]
@@ -147,7 +177,7 @@ class ImplicitSolver:
                     f"PETSc error {error.ierr} in the linear solve: check the [petsc] options"
                 ) from None
             result[label, :owned] = self._x.array_r
-        self._space.update_ghosts(result)
+        self._graph.update_ghosts(result)
         return result
 
     def _assemble(self, forward: FloatArray, backward: FloatArray, dt: float, transpose: bool) -> None:
@@ -185,11 +215,11 @@ class ImplicitSolver:
         """Direct solve of the current system."""
         krylov = int(self._ksp.getConvergedReason())
         if self._lu is None:
-            self._lu = direct_solver(self._A, "lu", mumps=self._space.comm.size > 1)
+            self._lu = direct_solver(self._A, "lu", mumps=self._graph.comm.size > 1)
         self.fallbacks += 1
         self._lu.solve(self._b, self._x)
         reason = int(self._lu.getConvergedReason())
-        finite = bool(allreduce(self._space.comm, float(np.isfinite(self._x.array_r).all())) == self._space.comm.size)
+        finite = bool(allreduce(self._graph.comm, float(np.isfinite(self._x.array_r).all())) == self._graph.comm.size)
         if reason < 0 or not finite or not self._residual_is_small():
             words = REASONS.get(krylov, "the residual is not small")
             second = REASONS.get(reason, "its residual is not small either" if finite else "the solution is not finite")
@@ -200,7 +230,7 @@ class ImplicitSolver:
         database = PETSc.Options(_PREFIX)
         for name, value in options.items():
             database.setValue(name, value)
-        if self._space.comm.size > 1 and options.get("pc_type") == "lu":  # PETSc's own LU is serial
+        if self._graph.comm.size > 1 and options.get("pc_type") == "lu":  # PETSc's own LU is serial
             self._ksp.getPC().setType("lu")
             self._ksp.getPC().setFactorSolverType("mumps")
         try:

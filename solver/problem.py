@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mpi4py import MPI
@@ -12,6 +13,9 @@ from mpi4py import MPI
 import numpy as np
 
 from solver.attention.create import create_attention, create_expansion
+from solver.attention.separable import SeparableAttention
+from solver.auxiliary.coupling import Coupling, create_coupling
+from solver.auxiliary.maximisers import Maximisers, create_maximisers
 from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.depth import graded_grid, uniform_grid
@@ -19,8 +23,8 @@ from solver.diagnostics import DepthDiagnostics, diagnose
 from solver.dynamics import Dynamics
 from solver.ffn import FeatureMap, create_features, edge_integrals
 from solver.geometry import build_space
-from solver.initial import initial_density
-from solver.linear import ImplicitSolver
+from solver.initial import initial_densities
+from solver.label_solver import create_solver
 from solver.log import LOG
 from solver.losses import Loss, Reading, create_loss
 from solver.operator import EdgeAveragedOperator
@@ -115,22 +119,19 @@ class Problem:
             raise CaseError(
                 ["geometry.manifold: 'hypersphere' is for solver.particles; the PDE needs 'circle' or 'sphere'"]
             )
-        if case.auxiliary.labelled:
-            raise CaseError(
-                ["auxiliary: labels are for solver.particles in this version; the PDE needs a case without them"]
-            )
         self.case = case
         self.comm = comm
         # What can be wrong with the user's own parts and files is found before the mesh is built.
         self.loss = everywhere(comm, lambda: create_loss(case))
         self.features: FeatureMap = everywhere(comm, lambda: create_features(case))
-        self.expansion = create_expansion(case, comm)
+        self.coupling: Coupling = everywhere(comm, lambda: create_coupling(case))
+        self.expansion = create_expansion(case, comm, self.coupling.content)
         self.space = build_space(case, comm)
         self.t = _depth_grid(case)
         self.dt: FloatArray = np.diff(self.t)
-        self.label_weights = np.ones(1)
+        self.label_weights = self.coupling.weights
         self.epsilon = case.noise.epsilon
-        self.attention = create_attention(self.space, self.expansion, case, self.label_weights)
+        self.attention = create_attention(self.space, self.expansion, self.coupling, case.attention.normalized)
         ends = self.space.x[self.space.edges]
         G = everywhere(comm, lambda: edge_integrals(self.features, ends[:, 0], ends[:, 1]))
         self.dynamics = Dynamics(
@@ -138,11 +139,11 @@ class Problem:
             self.attention,
             G,
             EdgeAveragedOperator(self.space, self.epsilon),
-            ImplicitSolver(self.space, case.petsc),
+            create_solver(self.space, case.petsc, len(self.label_weights)),
         )
         self.scheme = SCHEMES[case.depth.scheme]
         self._statistics = everywhere(comm, lambda: _finite_statistics(self.loss, self.space.x))
-        self.initial = initial_density(self.space, case)[None]
+        self.initial = initial_densities(self.space, case, self.coupling)
         self.counts = SweepCounts()
         self.setup_seconds = time.perf_counter() - started
 
@@ -277,12 +278,22 @@ class Problem:
         if not self.attention.has_energy:
             return None
         if self.epsilon == 0.0:
-            return -self.attention.dirac_interaction_energy()
+            return self._minimum_without_noise()
         state = stationary_state(self.space, self.attention, self.label_weights, self.epsilon, untrained_final)
         if not state.converged:
             LOG.warning("no stationary state found (residual %.1e): energy.minimum is left open", state.residual)
             return None
         return state.energy
+
+    def _minimum_without_noise(self) -> float | None:
+        if isinstance(self.attention, SeparableAttention):
+            return -self.attention.dirac_interaction_energy()
+        return None if self.maximisers is None else -self.maximisers.energy
+
+    @cached_property
+    def maximisers(self) -> Maximisers | None:
+        """Of the interaction energy, for the labels and their weights; None where they are not known."""
+        return create_maximisers(self.case, self.coupling.labels, self.label_weights)
 
     def solve(self) -> Result:
         """Train through all meshes of the case and diagnose the outcome: what ``solver.run`` does. Collective."""

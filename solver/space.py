@@ -38,6 +38,7 @@ class Space:
         cells: Local node numbers of the cells on this rank, shape (cells, d).
         cell_size: Their sizes, shape (cells,).
         basis_gradients: Surface gradients of their basis functions, shape (cells, d, d): cell, node, component.
+        numbers: Global numbers of the local nodes; those a rank owns are consecutive, shape (local nodes,).
         original: Number of each owned node in the mesh as it was built: the same for any number of ranks.
         nodes: Number of nodes, all ranks together.
         h: Mean edge length, rad.
@@ -54,6 +55,7 @@ class Space:
     cells: IntArray
     cell_size: FloatArray
     basis_gradients: FloatArray
+    numbers: IntArray
     original: IntArray
     nodes: int
     h: float
@@ -84,6 +86,17 @@ class Space:
             for index in np.ndindex(values.shape[:-1]):
                 self._work.array[:] = values[index]
                 yield values[index], self._work
+
+    def differences(self, values: FloatArray) -> FloatArray:
+        """v_j − v_i along the edges, (labels, edges), of nodal values (labels, local nodes)."""
+        i, j = self.edges.T
+        return values[:, j] - values[:, i]
+
+    def differences_vjp(self, d_bar: FloatArray) -> FloatArray:
+        """Transpose of `differences`: this rank's share at its local nodes, (labels, local nodes)."""
+        i, j = self.edges.T
+        size = len(self.x)
+        return np.stack([np.bincount(j, row, minlength=size) - np.bincount(i, row, minlength=size) for row in d_bar])
 
     def sum_to_nodes(self, at_first: FloatArray, at_second: FloatArray) -> FloatArray:
         """Add edge values (labels, edges) up at their first and second nodes. Collective.
@@ -159,6 +172,7 @@ def create_space(comm: MPI.Comm, mesh: SimplicialMesh | None, dimension: int) ->
         cells=cell_nodes,
         cell_size=size,
         basis_gradients=gradients,
+        numbers=index_map.local_to_global(np.arange(local, dtype=np.int32)).astype(np.int64),
         original=original[:owned],
         nodes=index_map.size_global,
         input_mesh=mesh if comm.rank == 0 else None,

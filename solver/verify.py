@@ -153,7 +153,7 @@ def _energy_rise(problem: Problem, energy: FloatArray) -> Check:
         return Check(name, "–", "this attention descends no energy", None)
     rise = float(np.diff(energy).max() / np.abs(energy).max())
     value = f"{max(rise, 0.0):.1e}"
-    if problem.expansion.signs.min() < 0:
+    if problem.attention.signs.min() < 0:
         return Check(name, value, "needs a positive semidefinite kernel", None)
     promised = problem.case.depth.scheme == "euler"
     return Check(name, value, "≤ 1e-11" if promised else "≤ 1e-11 with euler", rise <= 1e-11 if promised else None)

@@ -6,8 +6,10 @@ from mpi4py import MPI
 
 from solver.attention.expansion import Expansion, expand, kernel_range
 from solver.attention.kernels import Kernel, create_kernel
+from solver.attention.labelled import LabelledAttention, SoftmaxLabelledAttention
 from solver.attention.separable import SeparableAttention
 from solver.attention.softmax import SoftmaxAttention
+from solver.auxiliary.coupling import Coupling
 from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.parallel import everywhere, on_root
@@ -79,14 +81,17 @@ def _check_logarithm(smallest: float, largest: float, tolerance: float) -> None:
     raise CaseError([f"attention.tolerance: {tolerance:g} is not reached with normalized = true: {spread}"])
 
 
-def create_attention(space: Space, expansion: Expansion, case: Case, label_weights: FloatArray) -> SeparableAttention:
-    """Plain or softmax attention, as the case says.
+def create_attention(
+    space: Space, expansion: Expansion, coupling: Coupling, normalized: bool
+) -> SeparableAttention | LabelledAttention:
+    """Plain or softmax attention, that sees labels or not.
 
     Args:
         space: Where the densities live.
-        expansion: From `create_expansion`.
-        case: Resolved case.
-        label_weights: ρ_ℓ, (labels,).
+        expansion: From `create_expansion`, of the coupling's content kernel if it has one.
+        coupling: The labels.
+        normalized: Softmax attention.
     """
-    kind = SoftmaxAttention if case.attention.normalized else SeparableAttention
-    return kind(space, expansion, label_weights)
+    if coupling.matters:
+        return (SoftmaxLabelledAttention if normalized else LabelledAttention)(space, expansion, coupling)
+    return (SoftmaxAttention if normalized else SeparableAttention)(space, expansion, coupling.weights)

@@ -20,6 +20,10 @@ class Attention(Protocol):
         """Number of moments."""
 
     @property
+    def signs(self) -> FloatArray:
+        """±1 for each of the moments, (rank,): what the interaction energy is a sum of squares with."""
+
+    @property
     def has_energy(self) -> bool:
         """Whether the untrained flow descends the free energy ε ∫ μ log μ − interaction energy."""
 
@@ -40,6 +44,3 @@ class Attention(Protocol):
 
     def interaction_energy(self, c: FloatArray) -> float:
         """½ Σ_{ℓm} ρ_ℓ ρ_m ∬ h dμ_ℓ dμ_m."""
-
-    def dirac_interaction_energy(self) -> float:
-        """The interaction energy of the best Dirac on a vertex. Collective."""

@@ -81,17 +81,12 @@ class SeparableAttention:
 
     def drift(self, c: FloatArray) -> FloatArray:
         """d_ij = V_j − V_i."""
-        V = self.node_potential(c)
-        i, j = self._space.edges.T
-        d = V[j] - V[i]
+        (d,) = self._space.differences(self.node_potential(c)[None])
         return np.broadcast_to(d, (len(self._rho), len(d)))
 
     def drift_vjp(self, c: FloatArray, d_bar: FloatArray) -> FloatArray:
         """c̄, from V̄: the edge sensitivities added up at their ends. Collective."""
-        i, j = self._space.edges.T
-        total = d_bar.sum(axis=0)
-        nodes = len(self._space.x)
-        V_bar = np.bincount(j, total, minlength=nodes) - np.bincount(i, total, minlength=nodes)
+        (V_bar,) = self._space.differences_vjp(d_bar.sum(axis=0, keepdims=True))
         return allreduce(self._space.comm, self.node_potential_vjp(c, V_bar))
 
     def moments_vjp(self, c_bar: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Separable expansion of a label kernel's bias: b(ξ, ζ) = Σ_k σ_k β_k(ξ) β_k(ζ), σ_k = ±1."""
+"""What attention makes of L labels: their frames Q_ξ, and their bias b(ξ, ζ) = Σ_k σ_k β_k(ξ) β_k(ζ), σ_k = ±1."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solver.attention.kernels import DotProductKernel
+from solver.auxiliary.kernels import create_label_kernel
+from solver.auxiliary.labels import label_law
 from solver.case.load import CaseError
+from solver.case.schema import Case
 from solver.types import FloatArray
 
-__all__ = ["LabelExpansion", "expand_bias"]
+__all__ = ["Coupling", "LabelExpansion", "check_softmax", "create_coupling", "expand_bias"]
 
 _SAMPLED = 1000  # labels whose values of b are diagonalised; more are reached by interpolation (Nyström)
 _ROUND_OFF = 1e-13
 _CHECKED = 500
+_MOST = 10_000  # labels of the PDE
 
 
 @dataclass(frozen=True)
@@ -66,3 +71,71 @@ def expand_bias(
              "such as 'gaussian' or 'cauchy'"]
         )  # fmt: skip
     return LabelExpansion(factors[number], signs, error)
+
+
+@dataclass(frozen=True)
+class Coupling:
+    """L labels, and what attention makes of them.
+
+    Attributes:
+        labels: ξ_ℓ, (labels,).
+        weights: ρ_ℓ, of sum 1, (labels,).
+        frames: Q_ξ of every label, orthogonal (labels, d, d); None: Q = 1.
+        bias: Expansion of b on the labels; None: b = 1.
+        content: f and A where they are not those of the case.
+    """
+
+    labels: FloatArray
+    weights: FloatArray
+    frames: FloatArray | None
+    bias: LabelExpansion | None
+    content: DotProductKernel | None
+
+    @property
+    def matters(self) -> bool:
+        """Whether attention sees labels at all."""
+        return self.frames is not None or self.bias is not None
+
+
+def create_coupling(case: Case) -> Coupling:
+    """The labels of a case's densities; one label where it has none.
+
+    Raises:
+        CaseError: There are too many, a part or a file of the user's cannot be used, the bias has too many terms, or
+            softmax attention would divide by a bias that is not positive.
+    """
+    labels, weights = label_law(case, case.particles.n)
+    if len(labels) > _MOST:
+        raise CaseError(
+            [f"auxiliary.labels: {len(labels)} labels make as many densities: at most {_MOST} for the PDE, such as 64"]
+        )
+    kernel = create_label_kernel(case)
+    if kernel.bias is not None and case.attention.normalized:
+        check_softmax(case.auxiliary.kernel, kernel.bias, labels)
+    return Coupling(
+        labels,
+        weights,
+        None if kernel.frames is None else kernel.frames(labels),
+        None if kernel.bias is None else expand_bias(kernel.bias, labels, case.attention.tolerance),
+        kernel.content,
+    )
+
+
+def check_softmax(name: str, bias: Callable[[FloatArray, FloatArray], FloatArray], labels: FloatArray) -> None:
+    """Softmax attention divides by Σ_j b_ij f_ij.
+
+    Raises:
+        CaseError: It may be negative, or zero.
+    """
+    some = labels[:: -(-len(labels) // _SAMPLED)]
+    b = bias(some, some)
+    if b.min() < 0.0:
+        raise CaseError(
+            [f"attention.normalized: the bias of {name} falls to {b.min():.3g}: softmax attention needs b ≥ 0"]
+        )
+    alone = ~b.any(axis=1)
+    if len(some) == len(labels) and alone.any():
+        raise CaseError(
+            [f"attention.normalized: the bias of {name} between label {some[alone][0]:g} and all others is 0: softmax "
+             "attention needs one above 0"]
+        )  # fmt: skip

@@ -66,6 +66,7 @@ class FramedMaximisers:
         symmetry: In words.
         frames: Q of every token, (N, d, d); None: Q = 1.
         components: Number of the component of every token, (N,).
+        weights: Of the tokens, of sum 1, (N,).
         eigenspace: Orthonormal columns, (d, k).
     """
 
@@ -73,6 +74,7 @@ class FramedMaximisers:
     symmetry: str
     frames: FloatArray | None
     components: FloatArray
+    weights: FloatArray
     eigenspace: FloatArray
     exact: bool = True
 
@@ -81,12 +83,12 @@ class FramedMaximisers:
         u = x if self.frames is None else np.einsum("nij,nj->ni", self.frames, x)
         for number in range(int(self.components.max()) + 1):
             mine = self.components == number
-            u = np.where(mine[:, None], self._direction(u[mine].mean(axis=0)), u)
+            u = np.where(mine[:, None], self._direction(self.weights[mine] @ u[mine]), u)
         return u if self.frames is None else np.einsum("nji,nj->ni", self.frames, u)
 
-    def _direction(self, mean: FloatArray) -> FloatArray:
-        """The unit vector of the eigenspace nearest to a mean."""
-        inside = self.eigenspace.T @ mean
+    def _direction(self, total: FloatArray) -> FloatArray:
+        """The unit vector of the eigenspace nearest to a weighted sum."""
+        inside = self.eigenspace.T @ total
         norm = float(np.linalg.norm(inside))
         direction: FloatArray = self.eigenspace @ inside / norm if norm > 0.0 else self.eigenspace[:, 0]
         return direction
@@ -101,23 +103,27 @@ class PlaneMaximisers:
         exact: Whether it is the maximum.
         symmetry: In words.
         plane: b of every token, unit vectors (N, 2).
+        weights: Of the tokens, of sum 1, (N,).
     """
 
     energy: float
     symmetry: str
     plane: FloatArray
+    weights: FloatArray
     exact: bool
 
     def nearest(self, x: FloatArray) -> FloatArray:
-        """See `Maximisers`: V is the polar factor of Σ x_i b_iᵀ."""
-        left, _, right = np.linalg.svd(x.T @ self.plane, full_matrices=False)
+        """See `Maximisers`: V is the polar factor of Σ ρ_i x_i b_iᵀ."""
+        left, _, right = np.linalg.svd((self.weights * x.T) @ self.plane, full_matrices=False)
         V = left @ right
         nearest: FloatArray = self.plane @ V.T
         return nearest
 
 
-def create_maximisers(case: Case, labels: FloatArray) -> Maximisers | None:
+def create_maximisers(case: Case, labels: FloatArray, weights: FloatArray | None = None) -> Maximisers | None:
     """The maximisers of a case for tokens of these labels (N,); None where they are not known.
+
+    `weights` (N,), of sum 1, are those of the tokens, or of the densities of the labels; None is equal ones.
 
     They are known for e^{⟨x,Ay⟩} with frames and a bias b ≥ 0, and for cos ω(ξ − ζ) ⟨x, y⟩; for
     cos ω(ξ − ζ) e^{β⟨x,y⟩} the great circle is reported, which P2 gives as a lower bound.
@@ -126,13 +132,15 @@ def create_maximisers(case: Case, labels: FloatArray) -> Maximisers | None:
         CaseError: A part of the user's fails.
     """
     content, kernel = create_kernel(case), create_label_kernel(case)
+    if weights is None:
+        weights = np.full(len(labels), 1.0 / len(labels))
     if case.auxiliary.kernel == "toeplitz" and case.auxiliary.form == "linear":
-        return _of_linear_toeplitz(case, labels)
+        return _of_linear_toeplitz(case, labels, weights)
     if not isinstance(content, ExponentialKernel) or not content.matrix.any():
         return None
     if case.auxiliary.kernel == "toeplitz":
-        return _of_exponential_toeplitz(case, content, labels)
-    spread = _pairs(kernel, labels, case.attention.tolerance)
+        return _of_exponential_toeplitz(case, content, labels, weights)
+    spread = _pairs(kernel, labels, weights, case.attention.tolerance)
     if spread is None:
         return None
     mean_bias, components = spread
@@ -145,15 +153,18 @@ def create_maximisers(case: Case, labels: FloatArray) -> Maximisers | None:
         symmetry=what if count == 1 else f"{what}, for each of {count} groups of labels",
         frames=None if kernel.frames is None else kernel.frames(labels),
         components=components,
+        weights=weights,
         eigenspace=vectors[:, first],
     )
 
 
-def _pairs(kernel: LabelKernel, labels: FloatArray, tolerance: float) -> tuple[float, FloatArray] | None:
+def _pairs(
+    kernel: LabelKernel, labels: FloatArray, weights: FloatArray, tolerance: float
+) -> tuple[float, FloatArray] | None:
     """Mean of b over all pairs of tokens, and the component of every token that b connects; None if b < 0 somewhere."""
     if kernel.bias is None:
         return 1.0, np.zeros(len(labels), dtype=np.int64)
-    different, number, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    different, number = np.unique(labels, return_inverse=True)
     if len(different) > _ALL_PAIRS:  # neighbours decide what is connected: right for a bias that falls with distance
         sample = different[:: -(-len(different) // _SAMPLED)]
         b = _along(kernel.bias, different, np.roll(different, -1))
@@ -161,23 +172,25 @@ def _pairs(kernel: LabelKernel, labels: FloatArray, tolerance: float) -> tuple[f
             return None
         places = np.arange(len(different))
         linked = coo_array((b > _CONNECTED * b.max(), (places, np.roll(places, -1))), shape=(len(b), len(b)))
-        mean = _mean_of_many(kernel.bias, labels, tolerance)
+        mean = _mean_of_many(kernel.bias, labels, weights, tolerance)
         return mean, connected_components(linked, directed=False)[1][number]
     b = kernel.bias(different, different)
     if b.min() < 0.0:
         return None
-    shares = counts / counts.sum()
+    shares = np.bincount(number, weights)
     return float(shares @ b @ shares), connected_components(b > _CONNECTED * b.max(), directed=False)[1][number]
 
 
-def _mean_of_many(bias: Callable[[FloatArray, FloatArray], FloatArray], labels: FloatArray, tolerance: float) -> float:
+def _mean_of_many(
+    bias: Callable[[FloatArray, FloatArray], FloatArray], labels: FloatArray, weights: FloatArray, tolerance: float
+) -> float:
     """Mean of b over all pairs of tokens; pair by pair, by blocks, where its expansion is not accurate enough."""
     try:
         expanded = expand_bias(bias, labels, tolerance)
     except CaseError:
-        rows = [bias(labels[k : k + _BLOCK], labels).sum() for k in range(0, len(labels), _BLOCK)]
-        return float(np.sum(rows)) / len(labels) ** 2
-    return float((expanded.signs * expanded.factors.mean(axis=0) ** 2).sum())
+        blocks = [slice(k, k + _BLOCK) for k in range(0, len(labels), _BLOCK)]
+        return float(np.sum([weights[block] @ bias(labels[block], labels) @ weights for block in blocks]))
+    return float((expanded.signs * (weights @ expanded.factors) ** 2).sum())
 
 
 def _along(bias: Callable[[FloatArray, FloatArray], FloatArray], labels: FloatArray, others: FloatArray) -> FloatArray:
@@ -193,24 +206,26 @@ def _on_circle(case: Case, labels: FloatArray) -> tuple[FloatArray, str]:
     return a, f"O({case.dimension}): a plane, and a rotation or reflection in it"
 
 
-def _of_linear_toeplitz(case: Case, labels: FloatArray) -> Maximisers:
+def _of_linear_toeplitz(case: Case, labels: FloatArray, weights: FloatArray) -> Maximisers:
     a, symmetry = _on_circle(case, labels)
     lines = _perpendicular_lines(a)
     if lines is not None:
-        return _of_lines(*lines, case.dimension)
-    stretched = a @ _best_root(a)
+        return _of_lines(*lines, weights, case.dimension)
+    stretched = a @ _best_root(a, weights)
     sizes = np.linalg.norm(stretched, axis=1)
     plane = np.where(sizes[:, None] > 0.0, stretched / np.maximum(sizes, 1e-300)[:, None], np.eye(2)[0])
-    return PlaneMaximisers(0.5 * float(sizes.mean()) ** 2, symmetry, plane, exact=True)
+    return PlaneMaximisers(0.5 * float(weights @ sizes) ** 2, symmetry, plane, weights, exact=True)
 
 
-def _of_exponential_toeplitz(case: Case, content: ExponentialKernel, labels: FloatArray) -> Maximisers | None:
+def _of_exponential_toeplitz(
+    case: Case, content: ExponentialKernel, labels: FloatArray, weights: FloatArray
+) -> Maximisers | None:
     (a, symmetry), d = _on_circle(case, labels), case.dimension
     beta = float(content.matrix[0, 0])
     if np.abs(content.matrix - beta * np.eye(d)).max() > _EQUAL * beta:
         return None
-    energy = 0.5 * _pair_mean(lambda cosines: cosines * np.exp(beta * cosines), a)
-    return PlaneMaximisers(energy, symmetry, a, exact=False)
+    energy = 0.5 * _pair_mean(lambda cosines: cosines * np.exp(beta * cosines), a, weights)
+    return PlaneMaximisers(energy, symmetry, a, weights, exact=False)
 
 
 def _perpendicular_lines(a: FloatArray) -> tuple[FloatArray, FloatArray] | None:
@@ -225,39 +240,41 @@ def _perpendicular_lines(a: FloatArray) -> tuple[FloatArray, FloatArray] | None:
     return second.astype(np.int64), np.sign(np.where(second, across, along))
 
 
-def _of_lines(lines: FloatArray, signs: FloatArray, d: int) -> FramedMaximisers:
+def _of_lines(lines: FloatArray, signs: FloatArray, weights: FloatArray, d: int) -> FramedMaximisers:
     """x_ξ = ±y, one y for each of the lines."""
-    share = float(lines.mean())
+    share = float(weights @ lines)
     what = f"any v of the unit sphere in {d} dimensions"
     return FramedMaximisers(
         energy=0.5 * (share**2 + (1.0 - share) ** 2),
         symmetry=f"{what}, for each of 2 groups of labels" if share > 0.0 else what,
         frames=signs[:, None, None] * np.eye(d),
         components=lines,
+        weights=weights,
         eigenspace=np.eye(d),
     )
 
 
-def _pair_mean(function: Callable[[FloatArray], FloatArray], a: FloatArray) -> float:
+def _pair_mean(function: Callable[[FloatArray], FloatArray], a: FloatArray, weights: FloatArray) -> float:
     """Mean over all pairs of f(⟨a_i, a_j⟩), from at most 5000 of the a (N, 2), spread evenly over their order."""
-    some = a[:: -(-len(a) // _ALL_PAIRS)]
-    rows = [function(some[k : k + _BLOCK] @ some.T).sum() for k in range(0, len(some), _BLOCK)]
-    return float(np.sum(rows)) / len(some) ** 2
+    spread = slice(None, None, -(-len(a) // _ALL_PAIRS))
+    some, shares = a[spread], weights[spread] / weights[spread].sum()
+    blocks = [slice(k, k + _BLOCK) for k in range(0, len(some), _BLOCK)]
+    return float(np.sum([shares[block] @ function(some[block] @ some.T) @ shares for block in blocks]))
 
 
-def _best_root(a: FloatArray) -> FloatArray:
-    """G^½ of the G ≥ 0 of trace 1 that maximises mean (aᵀ G a)^½, (2, 2), for unit vectors a (N, 2).
+def _best_root(a: FloatArray, weights: FloatArray) -> FloatArray:
+    """G^½ of the G ≥ 0 of trace 1 that maximises Σ ρ (aᵀ G a)^½, (2, 2), for unit vectors a (N, 2).
 
     G = ½ (1 + [[p, q], [q, −p]]), p² + q² ≤ 1.
     """
     doubled = np.column_stack([a[:, 0] ** 2 - a[:, 1] ** 2, 2.0 * a[:, 0] * a[:, 1]])  # of twice the angle
 
     def value(pq: FloatArray) -> float:
-        return -float(np.sqrt(np.maximum(0.5 + 0.5 * doubled @ pq, 0.0)).mean())
+        return -float(np.sqrt(np.maximum(0.5 + 0.5 * doubled @ pq, 0.0)) @ weights)
 
     def slope(pq: FloatArray) -> FloatArray:
         roots = np.sqrt(np.maximum(0.5 + 0.5 * doubled @ pq, 1e-24))
-        result: FloatArray = -0.25 * (doubled / roots[:, None]).mean(axis=0)
+        result: FloatArray = -0.25 * ((weights / roots) @ doubled)
         return result
 
     best = np.zeros(2)
@@ -266,7 +283,7 @@ def _best_root(a: FloatArray) -> FloatArray:
         found = minimize(
             value, best, jac=slope, constraints=[disk], method="SLSQP", options={"ftol": 1e-15, "maxiter": 500}
         )
-        direction = doubled.mean(axis=0)
+        direction = weights @ doubled
         edge = direction / np.linalg.norm(direction)  # all in one line: exact where the labels allow it
         inside = found.x / max(1.0, float(np.linalg.norm(found.x)))
         best = min((inside, edge), key=value)

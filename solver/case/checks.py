@@ -167,8 +167,6 @@ def _optimizer(case: Case) -> Iterator[tuple[str, str]]:
 def _auxiliary(case: Case) -> Iterator[tuple[str, str]]:
     table = case.auxiliary
     yield from auxiliary_mistakes(table, case.dimension)
-    if table.law not in {"weights", "atoms"} and table.labels is not None and table.labels > case.particles.n:
-        yield "auxiliary.labels", f"{table.labels} is not allowed: at most particles.n = {case.particles.n}"
     if table.kernel == "toeplitz" and case.attention.normalized:
         yield "attention.normalized", "true is not allowed with kernel = 'toeplitz', which has negative values"
 

@@ -131,7 +131,11 @@ class Initial(Section):
         only=("file",),
     )
     perturbation: Real = key(
-        0.0, "a number from 0 up to 0.99", "relative size of a smooth random perturbation of the density", ge=0, le=0.99
+        0.0,
+        "a number from 0 up to 0.99",
+        "relative size of a smooth random perturbation of the density, another for every label",
+        ge=0,
+        le=0.99,
     )
     seed: Integer = key(0, "an integer ≥ 0", "seed of the perturbation", ge=0)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from mpi4py import MPI
 
 import numpy as np
 
 from solver.attention.create import create_expansion
 from solver.attention.kernels import DotProductKernel, create_kernel
-from solver.auxiliary.coupling import expand_bias
+from solver.auxiliary.coupling import check_softmax, expand_bias
 from solver.auxiliary.kernels import LabelKernel, create_label_kernel
 from solver.auxiliary.labels import token_labels
 from solver.case.load import CaseError
@@ -23,7 +21,6 @@ from solver.types import FloatArray
 __all__ = ["create_field"]
 
 _TOKENS_PER_SECTION = 3  # below it all pairs are cheaper
-_SAMPLED = 1_000  # of more labels, looked at for b < 0
 _MOST_DENSE = 20_000  # tokens whose bias is kept for all pairs: 3 GB
 
 
@@ -45,7 +42,7 @@ def create_field(case: Case, comm: MPI.Comm) -> MeanField | None:
     def parts() -> tuple[FloatArray, LabelKernel, FloatArray | None]:
         labels, found = token_labels(case, case.particles.n), create_label_kernel(case)
         if case.attention.normalized and found.bias is not None:
-            _check_softmax(case.auxiliary.kernel, found.bias, labels)
+            check_softmax(case.auxiliary.kernel, found.bias, labels)
         return labels, found, found.frames(labels) if found.frames is not None else None
 
     labels, label_kernel, frames = everywhere(comm, parts)
@@ -54,26 +51,6 @@ def create_field(case: Case, comm: MPI.Comm) -> MeanField | None:
         return None
     field = _content_field(case, comm, content, label_kernel, labels)
     return field if frames is None else FramedField(field, frames)
-
-
-def _check_softmax(name: str, bias: Callable[[FloatArray, FloatArray], FloatArray], labels: FloatArray) -> None:
-    """Softmax attention divides by Σ_j b_ij f_ij.
-
-    Raises:
-        CaseError: It may be negative, or zero.
-    """
-    some = labels[:: -(-len(labels) // _SAMPLED)]
-    b = bias(some, some)
-    if b.min() < 0.0:
-        raise CaseError(
-            [f"attention.normalized: the bias of {name} falls to {b.min():.3g}: softmax attention needs b ≥ 0"]
-        )
-    alone = ~b.any(axis=1)
-    if len(some) == len(labels) and alone.any():
-        raise CaseError(
-            [f"attention.normalized: the bias of {name} between label {some[alone][0]:g} and all others is 0: softmax "
-             "attention needs one above 0"]
-        )  # fmt: skip
 
 
 def _content_field(

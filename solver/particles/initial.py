@@ -28,30 +28,31 @@ class _Proposal:
         means: Components' mean directions, (n, d).
         kappas: Their concentrations, (n,).
         weights: Their shares, (n,), of sum 1.
-        keep: Chance in [0, 1] to keep a token at x (n, d); None: always.
+        keep: Chance in [0, 1] to keep a token at x (n, d) with label ξ (n,); None: always.
     """
 
     means: FloatArray
     kappas: FloatArray
     weights: FloatArray
-    keep: Callable[[FloatArray], FloatArray] | None
+    keep: Callable[[FloatArray, FloatArray], FloatArray] | None
 
 
-def draw_tokens(case: Case, seed: int, count: int) -> FloatArray:
-    """`count` tokens of a seed, unit vectors (count, d); the first of them are the same for any count.
+def draw_tokens(case: Case, seed: int, labels: FloatArray) -> FloatArray:
+    """Tokens of a seed, unit vectors (N, d), for labels (N,), of which only a perturbation's strength depends.
 
-    Von Mises–Fisher laws are drawn by inversion; nodal densities and perturbations by rejection.
+    The first of them are the same for any N. Von Mises–Fisher laws are drawn by inversion; nodal densities and perturbations by rejection.
 
     Raises:
         CaseError: The law's file cannot be used, or rejection keeps next to nothing.
     """
-    proposal = _proposal(case)
+    proposal, count = _proposal(case), len(labels)
     x = np.empty((count, case.dimension))
     missing = np.ones(count, dtype=bool)
     for attempt in range(_ATTEMPTS):
         numbers = generator(seed, INITIAL + attempt).standard_normal((count, case.dimension + 3))[missing]
         drawn = _draw(proposal, numbers[:, 3:], ndtr(numbers[:, 0]), ndtr(numbers[:, 1]))
-        kept = np.ones(len(drawn), bool) if proposal.keep is None else ndtr(numbers[:, 2]) < proposal.keep(drawn)
+        chance = 1.0 if proposal.keep is None else proposal.keep(drawn, labels[missing])
+        kept = ndtr(numbers[:, 2]) < chance
         where = np.flatnonzero(missing)[kept]
         x[where] = drawn[kept]
         missing[where] = False
@@ -64,7 +65,7 @@ def _proposal(case: Case) -> _Proposal:
     """What a case's initial law is drawn from."""
     initial, e1 = case.initial, np.eye(case.dimension)[:1]
     one = np.ones(1)
-    factors: list[Callable[[FloatArray], FloatArray]] = []
+    factors: list[Callable[[FloatArray, FloatArray], FloatArray]] = []
     if initial.law == "von_mises_fisher":
         means, kappas, weights = np.array([case.initial_mean]), np.array([initial.kappa]), one
     elif initial.law == "uniform":
@@ -75,14 +76,19 @@ def _proposal(case: Case) -> _Proposal:
         points, values, nodal = read_law(case)
         if nodal:
             largest = values.max()
-            factors.append(lambda x: interpolated(x, points, values) / largest)
+            factors.append(lambda x, _: interpolated(x, points, values) / largest)
             means, kappas, weights = e1, 0.0 * one, one
         else:
             means, kappas, weights = points, np.full(len(points), initial.kappa), values
     size = initial.perturbation
     if size > 0.0:
-        factors.append(lambda x: (1.0 + size * smooth_random_field(x, initial.seed)) / (1.0 + size))
-    keep = (lambda x: np.prod([factor(x) for factor in factors], axis=0)) if factors else None
+        labelled = case.auxiliary.labelled
+
+        def perturbed(x: FloatArray, labels: FloatArray) -> FloatArray:
+            return (1.0 + size * smooth_random_field(x, initial.seed, labels if labelled else None)) / (1.0 + size)
+
+        factors.append(perturbed)
+    keep = (lambda x, labels: np.prod([factor(x, labels) for factor in factors], axis=0)) if factors else None
     return _Proposal(means, kappas, weights / weights.sum(), keep)
 
 

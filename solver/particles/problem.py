@@ -68,7 +68,7 @@ class ParticleProblem:
         self.dynamics = TokenDynamics(field, features, case.noise.epsilon)
         count = case.particles.n
         self.labels = token_labels(case, count)
-        self.initial = np.stack([draw_tokens(case, seed, count) for seed in self.seeds])
+        self.initial = np.stack([draw_tokens(case, seed, self.labels) for seed in self.seeds])
         if case.auxiliary.start == "u":
             frames = create_label_kernel(case).frames
             if frames is not None:
