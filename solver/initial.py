@@ -63,8 +63,8 @@ def initial_density(space: Space, case: Case, label: float | None = None) -> Flo
 def initial_densities(space: Space, case: Case, coupling: Coupling) -> FloatArray:
     """The density of every label, (labels, local nodes). Collective.
 
-    The law of [initial] is that of x; with ``auxiliary.start = "u"`` it is that of u = Q_ξ x: of x on the mesh turned by
-    Q_ξ.
+    The law of [initial] is that of x; with ``auxiliary.start = "u"`` it is that of u = Q_ξ x, which is that of x on
+    the mesh turned by Q_ξ.
 
     Raises:
         CaseError: As `initial_density`.
@@ -129,7 +129,8 @@ def smooth_random_field(x: FloatArray, seed: int, labels: FloatArray | None = No
     everywhere = np.concatenate([field(sample, label * turns) for label in looked_at])
     middle, half = 0.5 * (everywhere.max() + everywhere.min()), 0.5 * np.ptp(everywhere)
     shifts = np.zeros((1, _WAVES)) if labels is None else labels[:, None] * turns
-    return (field(x, shifts) - middle) / half
+    scaled: FloatArray = (field(x, shifts) - middle) / half
+    return scaled
 
 
 def interpolated(x: FloatArray, points: FloatArray, values: FloatArray) -> FloatArray:

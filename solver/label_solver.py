@@ -1,8 +1,8 @@
-"""The linear solves of a depth step with many labels: every rank solves whole systems, those of its share of the labels.
+"""The linear solves of a depth step with many labels: every rank solves the whole systems of its share of the labels.
 
-Densities and rates are spread over ranks by nodes and edges, all labels of each. Before a solve they change places, all
-nodes and edges of some labels, and after it the solutions change back: two exchanges that cost little beside the solves,
-which then need no other communication, and no weaker preconditioner on more ranks.
+Densities and rates are spread over ranks by nodes and edges, all labels of each. For a solve they change places, all
+nodes and edges of some labels, and afterwards the solutions change back: two exchanges that cost little beside the
+solves, which then need no other communication, and no weaker preconditioner on more ranks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["LabelParallelSolver", "create_solver"]
 
 
 def create_solver(space: Space, options: Mapping[str, Any], labels: int) -> ImplicitSolver | LabelParallelSolver:
-    """The solver for densities of so many labels: by labels if there are several ranks, and a label for each. Collective.
+    """The solver for so many densities: by labels, if there are several ranks and a label for each. Collective.
 
     Raises:
         CaseError: PETSc refuses the options.

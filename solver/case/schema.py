@@ -133,7 +133,7 @@ class Initial(Section):
     perturbation: Real = key(
         0.0,
         "a number from 0 up to 0.99",
-        "relative size of a smooth random perturbation of the density, another for every label",
+        "relative size of a smooth random perturbation of the density, which varies with the label",
         ge=0,
         le=0.99,
     )

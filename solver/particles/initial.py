@@ -38,9 +38,10 @@ class _Proposal:
 
 
 def draw_tokens(case: Case, seed: int, labels: FloatArray) -> FloatArray:
-    """Tokens of a seed, unit vectors (N, d), for labels (N,), of which only a perturbation's strength depends.
+    """Tokens of a seed, unit vectors (N, d), for labels (N,), which matter to perturbations only.
 
-    The first of them are the same for any N. Von Mises–Fisher laws are drawn by inversion; nodal densities and perturbations by rejection.
+    The first of them are the same for any N.
+    Von Mises–Fisher laws are drawn by inversion; nodal densities and perturbations by rejection.
 
     Raises:
         CaseError: The law's file cannot be used, or rejection keeps next to nothing.

@@ -59,9 +59,8 @@ def test_file_laws(make_case: MakeCase, tmp_path: Path) -> None:
     ring = np.linspace(0, 2 * np.pi, 100, endpoint=False)
     density = np.exp(4 * np.cos(ring - 1.0))
     np.savez(tmp_path / "d.npz", points=np.column_stack([np.cos(ring), np.sin(ring)]), density=density)
-    x = draw_tokens(
-        make_case("circle", {"initial.law": "file", "initial.file": str(tmp_path / "d.npz")}), 0, np.zeros(MANY)
-    )
+    case = make_case("circle", {"initial.law": "file", "initial.file": str(tmp_path / "d.npz")})
+    x = draw_tokens(case, 0, np.zeros(MANY))
     assert x.mean(axis=0) == pytest.approx(i1(4.0) / i0(4.0) * np.array([np.cos(1.0), np.sin(1.0)]), abs=0.02)
     (tmp_path / "w.csv").write_text("x,y,weight\n1,0,3\n0,1,1\n")
     heavy = {"initial.law": "file", "initial.file": str(tmp_path / "w.csv"), "initial.kappa": 90.0}
