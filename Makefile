@@ -19,7 +19,7 @@ help:
 	@echo "make turnpike   run cases/turnpike.toml on all cores; results in results/turnpike"
 	@echo "make paper      P1's experiments and docs/paper-tables.md: about an hour on 2 cores; skips what is there"
 	@echo "make two-optima the two families of optima and docs/two-optima.md: about 40 minutes on 2 cores"
-	@echo "make auxiliary  P2's experiments with labels and docs/auxiliary.md: about 10 minutes on 2 cores"
+	@echo "make auxiliary  P2's experiments with labels and docs/auxiliary.md: about 15 minutes on 2 cores"
 	@echo "make test       lint, types and tests on 1, 3, 2 and 8 ranks"
 	@echo "make test-all   the same with the slow checks"
 	@echo "make bench      benchmark ratios"

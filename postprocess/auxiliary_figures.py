@@ -107,12 +107,13 @@ def _spectrum(results: Path) -> Figure | None:
         axes.axhline(0.0, color="0.3", lw=0.8)
         axes.set(title=title, xlabel="number, by size", ylabel="eigenvalue of $b$ over $L$")
         axes.set_yscale("symlog", linthresh=1e-4)
-        axes.legend(fontsize=7)
+        axes.set_ylim(-0.2, 1.0)
+        axes.legend(fontsize=7, loc="lower left" if axes is left else "center left")
     return figure
 
 
 def _universality(results: Path) -> Figure | None:
-    figure = Figure(figsize=(8.4, 2.7), layout="constrained")
+    figure = Figure(figsize=(8.4, 2.9), layout="constrained")
     drawn = False
     for axes, (name, title) in zip(figure.subplots(1, len(LAWS), sharey=True), LAWS.items(), strict=True):
         for series in universality(results / f"universality_{name}-particles"):
@@ -125,7 +126,8 @@ def _universality(results: Path) -> Figure | None:
         axes.set_xlabel("$n$")
     figure.axes[0].set_ylabel("sliced $W_1$ to the target law")
     if drawn:
-        next(axes for axes in figure.axes if axes.lines).legend(fontsize=6)
+        handles, labels = next(axes for axes in figure.axes if axes.lines).get_legend_handles_labels()
+        figure.legend(handles, labels, fontsize=7, loc="outside lower center", ncols=3)
     return figure if drawn else None
 
 
