@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from postprocess.compare_figure import draw_comparison
+from postprocess.compare_labels import compare_labels, label_lines
 from postprocess.compare_load import ParticleRun, load_pair
 from postprocess.densities import DensitySeries, load_densities
 from postprocess.distances import distance, frame_distance, sampling_distances
@@ -54,6 +55,7 @@ def compare(run: Run, particles: ParticleRun, series: DensitySeries, depths: int
         "control_difference": control_difference(run, particles),
         "quantities": quantities(run, particles),
         "distance": distances_along_depth(particles, series, depths, draws),
+        "labels": compare_labels(run.directory, particles),
     }
 
 
@@ -76,6 +78,10 @@ def quantities(run: Run, particles: ParticleRun) -> dict[str, dict[str, Any]]:
     turned = np.mod(particles.angle[:, -1] - angle + math.pi, 2 * math.pi) - math.pi
     found["angle"] = _row(angle, angle + turned)
     found["dispersion"] = _row(columns["dispersion"][-1], particles.dispersion[:, -1])
+    if "conditional_resultant" in columns and "conditional_resultant" in rows[0]:
+        found["conditional_resultant"] = _row(
+            columns["conditional_resultant"][-1], [row["conditional_resultant"] for row in rows]
+        )
     for name in _WIDTHS:
         found[name] = _row(phases[name], [row[name] for row in rows])
     found["terminal_rate"] = _row(summary["phases"]["terminal_rate"], [row["terminal_rate"] for row in rows])
@@ -185,6 +191,7 @@ def table(found: dict[str, Any]) -> str:
             *lines,
             f"{what} at T: {at_end} {reached['unit']}; of {found['n']} exact samples of the density "
             f"{_number(reached['exact_samples']['mean'][-1])}",
+            *([] if found["labels"] is None else label_lines(found["labels"], reached["unit"])),
             "control: not compared" if difference is None else f"control: ‖W − W_PDE‖ = {difference:.2g} ‖W_PDE‖",
             "Phases are read off minus the interaction energy on both sides.",
         ]

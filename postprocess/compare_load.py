@@ -40,6 +40,7 @@ class ParticleRun:
         angle: Of the mean, unwrapped, (seeds, steps + 1), rad.
         interaction_energy: (seeds, steps + 1).
         dispersion: Root mean square angle to the mean, (seeds, steps + 1), rad.
+        labels: Of the tokens, (N,); None in folders of earlier versions.
     """
 
     directory: Path
@@ -52,6 +53,7 @@ class ParticleRun:
     angle: FloatArray
     interaction_energy: FloatArray
     dispersion: FloatArray
+    labels: FloatArray | None = None
 
 
 def load_pair(directory: Path, particle_directory: Path) -> tuple[Run, ParticleRun]:
@@ -100,6 +102,8 @@ def load_particles(directory: Path) -> ParticleRun:
     try:
         with np.load(path, allow_pickle=False) as data:
             arrays = {name: np.asarray(data[name], float) for name in _ARRAYS}
+            if "labels" in data:
+                arrays["labels"] = np.asarray(data["labels"], float)
         seeds, frames = arrays["positions"].shape[:2]
         if frames != len(arrays["depths"]) or seeds != len(summary["seeds"]) or seeds != len(arrays["angle"]):
             raise ValueError("its arrays, or its seeds and those of summary.json, do not fit together")

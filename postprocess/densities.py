@@ -179,12 +179,14 @@ class DensitySeries:
         return make_law(self.points, self.cells, self.values[k])
 
 
-def load_densities(directory: Path, dimension: int) -> DensitySeries:
+def load_densities(directory: Path, dimension: int, field: str = "mu", last_only: bool = False) -> DensitySeries:
     """Read density.pvd of a results folder.
 
     Args:
         directory: The folder.
         dimension: d, 2 or 3.
+        field: Which density: `mu`, of all tokens together, or `mu_0`, …, of one label.
+        last_only: Whether to read the last depth only.
 
     Raises:
         RunError: It or one of its files is missing or damaged; the message names it.
@@ -198,15 +200,17 @@ def load_densities(directory: Path, dimension: int) -> DensitySeries:
         raise RunError(f"{path}: damaged ({error})") from None
     if len(entries) < 2:
         raise RunError(f"{path}: damaged (it lists {len(entries)} depths)")
-    grids = [_read_grid(directory / name) for _, name in entries]
+    if last_only:
+        entries = entries[-1:]
+    grids = [_read_grid(directory / name, field) for _, name in entries]
     points, cells = grids[0][0][:, :dimension], grids[0][1]
     if any(len(values) != len(points) for _, _, values in grids) or cells.shape[1] != dimension:
         raise RunError(f"{path}: damaged (its files hold different meshes, or none of dimension {dimension - 1})")
     return DensitySeries(np.array([t for t, _ in entries]), points, cells, np.stack([values for *_, values in grids]))
 
 
-def _read_grid(path: Path) -> tuple[FloatArray, NDArray[np.int64], FloatArray]:
-    """Points (nodes, 3), cells and mu (nodes,) of a .vtu."""
+def _read_grid(path: Path, field: str) -> tuple[FloatArray, NDArray[np.int64], FloatArray]:
+    """Points (nodes, 3), cells and the values (nodes,) of a field of a .vtu."""
     import pyvista  # seconds, not needed to refuse different cases
 
     if not path.exists():
@@ -214,10 +218,10 @@ def _read_grid(path: Path) -> tuple[FloatArray, NDArray[np.int64], FloatArray]:
     try:
         _expect_whole(path)
         grid: Any = pyvista.read(path)
-        if "mu" not in grid.point_data:
-            raise ValueError(f"fields {', '.join(grid.point_data.keys()) or 'none'}, but no mu")
+        if field not in grid.point_data:
+            raise ValueError(f"fields {', '.join(grid.point_data.keys()) or 'none'}, but no {field}")
         (cells,) = grid.cells_dict.values()
-        return np.asarray(grid.points, float), np.asarray(cells, np.int64), np.asarray(grid.point_data["mu"], float)
+        return np.asarray(grid.points, float), np.asarray(cells, np.int64), np.asarray(grid.point_data[field], float)
     except Exception as error:  # VTK's and ours
         raise RunError(f"{path}: damaged ({error})") from None
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Run", "RunError", "load_run"]
+__all__ = ["Run", "RunError", "load_labels", "load_run"]
 
 
 class RunError(ValueError):
@@ -67,6 +67,25 @@ def load_run(directory: str | Path) -> Run:
     if missing:
         raise RunError(f"{folder / 'trajectory.csv'}: column {min(missing)} is missing")
     return Run(folder, summary, trajectory, history, t, W)
+
+
+def load_labels(directory: str | Path) -> dict[str, NDArray[np.float64]] | None:
+    """Content of labels.npz of a results folder (docs/results.md); None where tokens carry no labels.
+
+    Raises:
+        RunError: It is damaged.
+    """
+    path = Path(directory) / "labels.npz"
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            found = {name: np.asarray(data[name], float) for name in data.files}
+        if found["mean"].shape[:2] != (len(found["t"]), len(found["labels"])):
+            raise ValueError("its arrays do not fit together")
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # zipfile and numpy each have their own
+        raise RunError(f"{path}: damaged ({error})") from None
+    return found
 
 
 def _columns(path: Path) -> dict[str, NDArray[np.float64]]:

@@ -16,6 +16,8 @@ from solver.types import FloatArray
 
 __all__ = ["DepthDiagnostics", "adjoint_norm", "diagnose"]
 
+_NO_DIRECTION = 1e-12  # length of a mean
+
 
 @dataclass(frozen=True)
 class DepthDiagnostics:
@@ -29,6 +31,8 @@ class DepthDiagnostics:
         resultant: |m|.
         conditional_resultant: Σ ρ_ℓ |∫ x dμ_ℓ|; equals the resultant for one label.
         dispersion: Root mean square angle to m, rad (nan where m = 0).
+        label_mean: ∫ x dμ_ℓ, (steps + 1, labels, d).
+        label_dispersion: Root mean square angle of μ_ℓ to its own mean, (steps + 1, labels), rad.
         mass: Of the label farthest from one.
         min_density: Over nodes and labels.
         max_density: Over nodes and labels.
@@ -41,6 +45,8 @@ class DepthDiagnostics:
     resultant: FloatArray
     conditional_resultant: FloatArray
     dispersion: FloatArray
+    label_mean: FloatArray
+    label_dispersion: FloatArray
     mass: FloatArray
     min_density: FloatArray
     max_density: FloatArray
@@ -61,27 +67,31 @@ def _diagnose_one(
 ) -> dict[str, FloatArray | float]:
     interaction = attention.interaction_energy(attention.moments(mu))
     masses = space.integrate(mu)
-    label_means = np.stack([space.integrate(mu * space.x[:, k]) for k in range(space.dimension)], axis=-1)
-    mean = rho @ label_means
-    resultant = float(np.linalg.norm(mean))
-    if resultant > 1e-12:
-        cosine = np.clip(space.x @ (mean / resultant), -1.0, 1.0)
-        spread = float(rho @ space.integrate(mu * np.arccos(cosine) ** 2))
-        dispersion = np.sqrt(max(spread, 0.0))
-    else:
-        dispersion = np.nan
+    label_mean = np.stack([space.integrate(mu * space.x[:, k]) for k in range(space.dimension)], axis=-1)
+    mean = rho @ label_mean
     owned = mu[:, : space.owned]
     return {
         "energy": epsilon * float(rho @ entropy(space, mu)) - interaction if attention.has_energy else np.nan,
         "interaction_energy": interaction,
         "mean": mean,
-        "resultant": resultant,
-        "conditional_resultant": float(rho @ np.linalg.norm(label_means, axis=1)),
-        "dispersion": dispersion,
+        "resultant": float(np.linalg.norm(mean)),
+        "conditional_resultant": float(rho @ np.linalg.norm(label_mean, axis=1)),
+        "dispersion": float(_dispersion(space, (rho @ mu)[None], mean[None])[0]),
+        "label_mean": label_mean,
+        "label_dispersion": _dispersion(space, mu, label_mean),
         "mass": float(masses[np.argmax(np.abs(masses - 1.0))]),
         "min_density": float(allreduce(space.comm, owned.min(initial=np.inf), MPI.MIN)),
         "max_density": float(allreduce(space.comm, owned.max(initial=-np.inf), MPI.MAX)),
     }
+
+
+def _dispersion(space: Space, mu: FloatArray, mean: FloatArray) -> FloatArray:
+    """Root mean square angle of densities (n, local nodes) to their means (n, d), (n,); nan for a mean of 0."""
+    size = np.linalg.norm(mean, axis=1, keepdims=True)
+    direction = np.divide(mean, size, out=np.full_like(mean, np.nan), where=size > _NO_DIRECTION)
+    angle = np.arccos(np.clip(direction @ space.x.T, -1.0, 1.0))
+    spread: FloatArray = np.sqrt(np.maximum(space.integrate(mu * angle**2), 0.0))
+    return spread
 
 
 def adjoint_norm(space: Space, label_weights: FloatArray, mu: FloatArray, phi: FloatArray) -> float:

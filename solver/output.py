@@ -43,7 +43,7 @@ def _frames(result: Result, indices: list[int], what: str) -> Iterator[Frame]:
     progress = Progress(f"writing {what}", len(indices))
     for done, n in enumerate(indices, start=1):
         mu, phi = result.trajectory.densities[n], result.phi[n]
-        values = {}
+        values = {} if len(mu) == 1 else {"mu": result.problem.label_weights @ mu}
         for label, (mu_name, phi_name) in enumerate(names):
             values[mu_name], values[phi_name] = mu[label], phi[label]
         yield float(result.trajectory.t[n]), values
@@ -57,6 +57,12 @@ def _write_numbers(result: Result, directory: Path, case: Case) -> None:
     write_control(directory / "control.npz", result.trajectory.t, result.W)
     write_csv(directory / "history.csv", list(HistoryRow.__dataclass_fields__), (asdict(r) for r in result.history))
     write_columns(directory / "trajectory.csv", trajectory_columns(result))
+    conditional = result.problem.conditional_laws(result.trajectory)
+    if conditional is not None:
+        rows = conditional.rows()
+        write_csv(directory / "labels.csv", list(rows[0]), rows)
+        with (directory / "labels.npz").open("wb") as file:
+            np.savez(file, allow_pickle=False, t=result.trajectory.t, **conditional.arrays())
     write_json(directory / "summary.json", result.summary)
 
 
@@ -64,6 +70,7 @@ def trajectory_columns(result: Result) -> dict[str, FloatArray]:
     """Columns of trajectory.csv, (steps + 1) values each."""
     diagnostics, W = result.trajectory.diagnostics, result.W
     minimum = result.summary["energy"]["minimum"]
+    conditional = result.problem.conditional_laws(result.trajectory)
     control_norm = np.linalg.norm(W.reshape(len(W), -1), axis=1)
     return {
         "t": result.trajectory.t,
@@ -79,5 +86,6 @@ def trajectory_columns(result: Result) -> dict[str, FloatArray]:
         "mass": diagnostics.mass,
         "min_density": diagnostics.min_density,
         "max_density": diagnostics.max_density,
+        **({} if conditional is None else conditional.columns()),
         **result.trajectory.readings,
     }

@@ -18,6 +18,7 @@ from solver.auxiliary.coupling import Coupling, create_coupling
 from solver.auxiliary.maximisers import Maximisers, create_maximisers
 from solver.case.load import CaseError
 from solver.case.schema import Case
+from solver.conditional import ConditionalLaws
 from solver.depth import graded_grid, uniform_grid
 from solver.diagnostics import DepthDiagnostics, diagnose
 from solver.dynamics import Dynamics
@@ -289,6 +290,12 @@ class Problem:
         if isinstance(self.attention, SeparableAttention):
             return -self.attention.dirac_interaction_energy()
         return None if self.maximisers is None else -self.maximisers.energy
+
+    def conditional_laws(self, trajectory: Trajectory) -> ConditionalLaws | None:
+        """The labels' densities along a trajectory; None where tokens carry none."""
+        if not self.case.auxiliary.labelled:
+            return None
+        return ConditionalLaws(self.coupling, trajectory.diagnostics, self.maximisers)
 
     @cached_property
     def maximisers(self) -> Maximisers | None:

@@ -20,6 +20,7 @@ def closing_lines(summary: Json) -> list[str]:
         f"  optimiser   {_optimiser(optimizer)}",
         f"  energy      {_number(energy['initial'])} at 0, plateau {_number(energy['plateau'])}, "
         f"end {_number(energy['final'])}; minimum {_number(energy['minimum'])}",
+        *([] if summary["auxiliary"] is None else [f"  labels      {_labels(summary['auxiliary'])}"]),
         f"  phases      {_phases(phases)}",
         f"  invariants  mass off by {invariants['mass_error']:.1e}, smallest density {invariants['min_density']:.1e}"
         + ("" if invariants["energy_increase"] is None else f", energy rises {invariants['energy_increase']:.1e}"),
@@ -41,6 +42,19 @@ def _optimiser(optimizer: Json) -> str:
     relative = f"{optimizer['gradient_norm'] / start:.2e} of its value at W = 0" if start else "0"
     verdict = "converged" if optimizer["converged"] else f"NOT converged ({optimizer['reason']})"
     return f"{optimizer['method']} {verdict}: gradient {relative}, {iterations}, {sweeps}"
+
+
+def _labels(labels: Json) -> str:
+    text = (
+        f"{labels['labels']} of kernel {labels['kernel']}: conditional resultant "
+        f"{_number(labels['conditional_resultant'])}, width {_number(labels['conditional_dispersion'])} rad"
+    )
+    if labels["maximum"] is None:
+        return text
+    return (
+        f"{text}; {_number(labels['interaction_gap'])} below the {'' if labels['exact'] else 'known '}maximum, means "
+        f"within {_number(labels['conditional_angle_max'])} rad of a maximiser"
+    )
 
 
 def _phases(phases: Json) -> str:

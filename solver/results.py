@@ -42,6 +42,8 @@ _OWN_FILES = {
     "trajectory.csv",
     "history.csv",
     "control.npz",
+    "labels.csv",
+    "labels.npz",
     "density.pvd",
     "density.bp",
     "density",

@@ -54,6 +54,7 @@ def summarise(
     """
     diagnostics, t, W = trajectory.diagnostics, trajectory.t, trajectory.W
     phases = find_phases(t, diagnostics.energy, diagnostics.conditional_resultant, diagnostics.angle)
+    conditional = problem.conditional_laws(trajectory)
     counts = problem.counts
     rise = float(np.diff(diagnostics.energy).max() / np.abs(diagnostics.energy).max())
     content: Json = {
@@ -70,6 +71,7 @@ def summarise(
             "untrained_loss": untrained.loss,
             **{name: float(column[-1]) for name, column in trajectory.readings.items() if name != "loss"},
         },
+        "auxiliary": None if conditional is None else conditional.summary(problem.case.auxiliary.kernel),
         "optimizer": optimizer,
         "invariants": {
             "mass_error": float(np.abs(diagnostics.mass - 1.0).max()),

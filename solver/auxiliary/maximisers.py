@@ -28,7 +28,7 @@ from solver.case.load import CaseError
 from solver.case.schema import Case
 from solver.types import FloatArray
 
-__all__ = ["FramedMaximisers", "Maximisers", "PlaneMaximisers", "create_maximisers"]
+__all__ = ["FramedMaximisers", "Maximisers", "PlaneMaximisers", "angles_between", "create_maximisers"]
 
 _EQUAL = 1e-9  # eigenvalues closer than this, relative to λ₁, count as equal
 _CONNECTED = 1e-12  # a bias above this, relative to the largest, connects labels
@@ -118,6 +118,12 @@ class PlaneMaximisers:
         V = left @ right
         nearest: FloatArray = self.plane @ V.T
         return nearest
+
+
+def angles_between(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Angles between unit vectors (..., d), (...,), rad; from the chord, which keeps small ones exact."""
+    angles: FloatArray = 2.0 * np.arcsin(np.minimum(0.5 * np.linalg.norm(x - y, axis=-1), 1.0))
+    return angles
 
 
 def create_maximisers(case: Case, labels: FloatArray, weights: FloatArray | None = None) -> Maximisers | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from solver.auxiliary.maximisers import Maximisers
+from solver.auxiliary.maximisers import Maximisers, angles_between
 from solver.types import FloatArray
 
 __all__ = ["CLUSTER_RADIUS", "TokenReadings", "count_clusters"]
@@ -38,7 +38,7 @@ class TokenReadings:
             found["conditional_resultant"] = np.array([self._conditional_resultant(tokens) for tokens in x])
         if self._maximisers is not None:
             found["interaction_gap"] = self._maximisers.energy - interaction_energy
-            angles = np.stack([_angles(tokens, self._maximisers.nearest(tokens)) for tokens in x])
+            angles = np.stack([angles_between(tokens, self._maximisers.nearest(tokens)) for tokens in x])
             found["maximiser_angle"] = np.sqrt((angles**2).mean(axis=1))
             found["maximiser_angle_max"] = angles.max(axis=1)
         return found
@@ -46,12 +46,6 @@ class TokenReadings:
     def _conditional_resultant(self, x: FloatArray) -> float:
         sums = np.stack([np.bincount(self._numbers, column, len(self._counts)) for column in x.T], axis=1)
         return float(np.linalg.norm(sums, axis=1).sum()) / len(x)
-
-
-def _angles(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Angles between unit vectors (N, d), (N,); from the chord, which keeps small ones exact."""
-    angles: FloatArray = 2.0 * np.arcsin(np.minimum(0.5 * np.linalg.norm(x - y, axis=1), 1.0))
-    return angles
 
 
 def count_clusters(x: FloatArray, radius: float = CLUSTER_RADIUS) -> FloatArray:

@@ -22,6 +22,7 @@ _MAX_ITERATIONS = 20_000
 _CONVERGED = 1e-10
 _SMALL_RESIDUAL = 1e-12  # below it, growth is round-off
 _SMALLEST_RELAXATION = 1 / 64
+_WINDOW, _CREEPING = 500, 1e-3  # iterations in which a residual below the latter must halve to arrive at all
 _MAX_NEWTON_ITERATIONS = 50
 
 
@@ -62,7 +63,8 @@ def stationary_state(
 
     For a positive semidefinite kernel each iteration minimises a majorant of E (the concave interaction replaced by its
     tangent), so E falls all the way and full steps converge. For others they may jump to and fro: steps are shortened
-    where the residual grows.
+    where the residual grows. A state that may turn almost freely (isotropic attention) creeps: it is given up once its
+    residual changes by less than a factor of two in 500 iterations.
 
     Args:
         space: P1 space.
@@ -80,9 +82,13 @@ def stationary_state(
     if epsilon <= 0.0:
         raise ValueError("stationary densities need ε > 0; at ε = 0 they are Diracs")
     mu, c = start, attention.moments(start)
-    residual, relaxation = np.inf, 1.0
+    residual, relaxation, earlier = np.inf, 1.0, np.inf
     iterations = 0
     while residual > _TOLERANCE and iterations < _MAX_ITERATIONS:
+        if iterations % _WINDOW == 0:
+            if residual < _CREEPING and 0.5 * earlier < residual < 2.0 * earlier:
+                break
+            earlier = residual
         potential = attention.potential(c)
         if potential is None:
             raise ValueError("this attention has no potential")
