@@ -281,7 +281,9 @@ class Problem:
         if self.epsilon == 0.0:
             return self._minimum_without_noise()
         state = stationary_state(self.space, self.attention, self.label_weights, self.epsilon, untrained_final)
-        if not state.converged:
+        if state.creeping:
+            LOG.info("the stationary state turns almost freely: energy.minimum to about %.0e of it", state.residual)
+        elif not state.converged:
             LOG.warning("no stationary state found (residual %.1e): energy.minimum is left open", state.residual)
             return None
         return state.energy

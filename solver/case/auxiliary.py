@@ -57,7 +57,7 @@ def _skew(matrices: tuple[tuple[Vector, ...], ...]) -> tuple[tuple[Vector, ...],
 class Auxiliary(Section):
     """Labels ξ that tokens carry and attention sees: h((x,ξ),(y,ζ)) = b(ξ,ζ) f(⟨Q_ξx, A Q_ζy⟩) (P2, auxiliary.md).
 
-    For particles; the PDE has no labels yet.
+    Particles carry a label each; the PDE has a density for each of the labels.
     """
 
     kernel: Annotated[str, one_of("usa", "rope", "rope_general", "prefix", "toeplitz", "distance_bias")] = key(
@@ -69,7 +69,7 @@ class Auxiliary(Section):
     )
     parameters: Parameters | None = key(None, "a table", "keyword arguments of your kernel's factory", only=(OWN,))
     labels: Integer | None = key(
-        None, "an integer between 1 and 1e8", "number L of labels (default: one for each token)", ge=1, le=100_000_000
+        None, "an integer between 1 and 1e8", "number L of labels (default: particles.n)", ge=1, le=100_000_000
     )
     law: Literal["grid", "random", "weights", "atoms", "orbit"] = key(
         "grid",

@@ -5,6 +5,7 @@ python -m solver.case.document > docs/case.md
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from pydantic import BaseModel
@@ -57,7 +58,7 @@ def markdown() -> str:
         if model is not None:
             parts += [
                 f"## [{name}]",
-                f"{(model.__doc__ or '').strip()}",
+                inspect.cleandoc(model.__doc__ or ""),
                 _table(model.model_fields, SELECTORS.get(name)),
             ]
     return "\n\n".join(part.strip() for part in [*parts, _SWEEP]) + "\n"
@@ -76,7 +77,8 @@ def _table(fields: dict[str, FieldInfo], selector: str | None = None) -> str:
         condition = f"{selector} = {', '.join(map(str, only))}: " if isinstance(only, list) and only else ""
         meaning = f"{condition}{info.description}"
         cells = [f"`{name}`", meaning, str(extra.get("allowed", "")), str(extra.get("unit", ""))]
-        rows.append(f"| {' | '.join(cells)} | {_default(info)} |")
+        row = " | ".join(cell.replace("|", "\\|") for cell in [*cells, _default(info)])
+        rows.append(f"| {row} |")
     return "\n".join(rows)
 
 

@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start_log(comm, options.quiet)
     try:
         case = read_case(comm, options.case, options.overrides)
+        if case.auxiliary.labelled:
+            raise CaseError(["auxiliary: the theory knows no labels; give a case without them"])
         directory = Path(os.path.abspath(options.output)) if options.output else case.output.directory
         return _run(comm, case, directory or Path("results"), options)
     except CaseError as error:

@@ -35,12 +35,14 @@ class Stationary:
         energy: Its free energy E.
         iterations: Fixed-point iterations used.
         residual: Last relative change of the moments.
+        creeping: Whether it was given up because it turns almost freely; its energy then is good to about the residual.
     """
 
     mu: FloatArray
     energy: float
     iterations: int
     residual: float
+    creeping: bool = False
 
     @property
     def converged(self) -> bool:
@@ -83,11 +85,10 @@ def stationary_state(
         raise ValueError("stationary densities need ε > 0; at ε = 0 they are Diracs")
     mu, c = start, attention.moments(start)
     residual, relaxation, earlier = np.inf, 1.0, np.inf
-    iterations = 0
-    while residual > _TOLERANCE and iterations < _MAX_ITERATIONS:
+    iterations, creeping = 0, False
+    while residual > _TOLERANCE and iterations < _MAX_ITERATIONS and not creeping:
         if iterations % _WINDOW == 0:
-            if residual < _CREEPING and 0.5 * earlier < residual < 2.0 * earlier:
-                break
+            creeping = _CONVERGED < residual < _CREEPING and 0.5 * earlier < residual < 2.0 * earlier
             earlier = residual
         potential = attention.potential(c)
         if potential is None:
@@ -100,7 +101,7 @@ def stationary_state(
         c = c + relaxation * change
         iterations += 1
     energy = free_energy(space, attention, label_weights, epsilon, mu)
-    return Stationary(mu, np.nan if energy is None else energy, iterations, residual)
+    return Stationary(mu, np.nan if energy is None else energy, iterations, residual, creeping)
 
 
 def newton_state(space: Space, attention: SeparableAttention, epsilon: float, moments: FloatArray) -> Stationary:

@@ -88,6 +88,28 @@ def test_laws_of_the_case(make_case: Callable[..., Case], make_problem: MakeProb
     assert make_case("circle", {"initial.law": "mixture", **changes}).initial.weights == (1.0, 1.0)
 
 
+def test_perturbation_varies_with_the_label(make_problem: MakeProblem) -> None:
+    """Catches one perturbation for all labels, and one that jumps from a label to the next: nearby labels are alike."""
+    atoms = {"auxiliary.law": "atoms", "auxiliary.atoms": [0.0, 0.01, 0.5, 1.0], "initial.law": "uniform"}
+    problem = make_problem("circle", {**atoms, "initial.perturbation": 0.5})
+    one, near, far, whole = problem.initial
+    assert np.abs(far - one).max(initial=0.1) > 0.05
+    assert np.abs(near - one).max(initial=0.0) < 0.03
+    assert np.abs(whole - one).max(initial=0.0) <= 1e-12  # waves have period 1 in the label
+    assert np.abs(problem.space.integrate(problem.initial) - 1.0).max() <= 1e-14
+
+
+def test_law_of_turned_tokens(make_problem: MakeProblem) -> None:
+    """Catches frames transposed: with start = "u" the law of Q_ξ x is that of the case, so x is about Q_ξᵀ mean."""
+    table = {"auxiliary.kernel": "rope", "auxiliary.labels": 4, "initial.kappa": 20.0, "initial.mean": [1.0, 0.0]}
+    problem = make_problem("circle", {**table, "auxiliary.start": "u"})
+    means = np.stack([problem.space.integrate(problem.initial * column) for column in problem.space.x.T], axis=1)
+    expected = [[1.0, 0.0], [0.0, -1.0], [-1.0, 0.0], [0.0, 1.0]]
+    assert np.abs(means / np.linalg.norm(means, axis=1, keepdims=True) - expected).max() <= 1e-9
+    alike = make_problem("circle", {**table, "auxiliary.start": "x"}).initial
+    assert np.ptp(alike, axis=0).max(initial=0.0) == 0.0
+
+
 @pytest.mark.parametrize("manifold", ["circle", "sphere"])
 def test_perturbation_is_relative_smooth_and_independent_of_the_mesh(manifold: str, make_problem: MakeProblem) -> None:
     """Catches noise node by node (it changes with mesh and ranks), an absolute one, and a seed that is ignored."""

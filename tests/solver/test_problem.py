@@ -176,11 +176,10 @@ def test_sweeps_are_counted(make_problem: MakeProblem) -> None:
     assert seen == list(range(1, len(problem.dt) + 1))
 
 
-def test_labels_are_refused(make_problem: MakeProblem) -> None:
-    """Would catch a case with labels solved as if it had none."""
-    for table in ({"auxiliary.kernel": "rope"}, {"auxiliary.law": "atoms", "auxiliary.atoms": [0.0, 0.5]}):
-        with pytest.raises(CaseError, match=r"auxiliary: labels are for solver\.particles"):
-            make_problem("circle", table)
+def test_too_many_labels_are_refused(make_problem: MakeProblem) -> None:
+    """Catches memory exhausted where a case of particles, with a label for each, is given to the PDE."""
+    with pytest.raises(CaseError, match=r"^auxiliary\.labels: 20000 labels .* at most 10000 for the PDE"):
+        make_problem("circle", {"auxiliary.kernel": "rope", "particles.n": 20_000})
 
 
 @pytest.mark.ranks

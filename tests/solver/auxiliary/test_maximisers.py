@@ -103,6 +103,21 @@ def test_energy_is_that_of_the_members(name: str, labelled: Labelled) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_weights_count_like_repeated_labels(name: str, labelled: Labelled) -> None:
+    """Catches equal weights assumed anywhere: label ℓ with weight ρ_ℓ, or as often as that."""
+    case, labels, _ = known(name, labelled)
+    often = 1 + np.arange(N) % 3
+    weighted = create_maximisers(case, labels, often / often.sum())
+    repeated = create_maximisers(case, np.repeat(labels, often))
+    assert weighted is not None
+    assert repeated is not None
+    assert weighted.energy == pytest.approx(repeated.energy, rel=1e-9)
+    x = unit_vectors(N, case.dimension, 7)
+    found, expected = weighted.nearest(x), repeated.nearest(np.repeat(x, often, axis=0))
+    assert np.abs(np.repeat(found, often, axis=0) - expected).max() <= 1e-6
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_nothing_has_more_energy(name: str, labelled: Labelled) -> None:
     """Catches stationary states that are no maxima: random states, and members that are perturbed, all have less."""
     case, labels, maximisers = known(name, labelled)

@@ -131,7 +131,6 @@ ACROSS: list[tuple[Table, str, str]] = [
         "labels",
         "3 is not allowed: weights names 2 labels",
     ),
-    ({**ROPE, "labels": 65}, "labels", "65 is not allowed: at most particles.n = 64"),
     (
         {**ROPE, "law": "atoms", "atoms": [0.0, -1e6], "frequencies": [1e9]},
         "atoms",

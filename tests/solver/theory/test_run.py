@@ -157,6 +157,7 @@ def test_absurd_steps_and_pinned_clusters_lose_nothing(tmp_path: Path) -> None:
         (["--modes", "0"], "'0' is not a whole number between 1"),
         (["--samples", "many"], "'many' is not a whole number"),
         (["--set", "noise.epsilon=-1"], "noise.epsilon: -1 is not allowed"),
+        (["--set", "auxiliary.labels=4"], "auxiliary: the theory knows no labels"),
     ],
 )
 def test_bad_input_is_named(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

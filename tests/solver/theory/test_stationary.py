@@ -12,6 +12,7 @@ from scipy.special import i0, i1
 from solver.attention.expansion import expand
 from solver.attention.kernels import ExponentialKernel
 from solver.attention.separable import SeparableAttention
+from solver.initial import von_mises_fisher
 from solver.space import Space
 from solver.theory.energy import entropy, free_energy
 from solver.theory.stationary import gibbs_density, stationary_state
@@ -30,6 +31,22 @@ def _setup(make_space: MakeSpace, manifold: str, side: float = 1.0) -> tuple[Spa
         SeparableAttention(space, expand(ExponentialKernel(MATRICES[manifold]), space.dimension, 1e-10), ONE),
         start / space.integrate(start)[0],
     )
+
+
+def test_state_that_turns_freely_is_given_up_soon(make_space: MakeSpace) -> None:
+    """Catches 20 000 iterations along the neutral mode of isotropic attention: its energy is there after 1000."""
+    space = make_space("sphere", 0.35)
+    attention = SeparableAttention(space, expand(ExponentialKernel(np.eye(3)), 3, 1e-10), ONE)
+    mean = np.array([0.48, 0.6, 0.64])
+    state = stationary_state(space, attention, ONE, 0.05, von_mises_fisher(space, mean, 20.0)[None])
+    assert state.creeping
+    assert not state.converged
+    assert state.iterations <= 3000
+    best = min(
+        stationary_state(space, attention, ONE, 0.05, von_mises_fisher(space, axis, 20.0)[None]).energy
+        for axis in np.eye(3)
+    )
+    assert state.energy == pytest.approx(best, rel=2e-3)
 
 
 @pytest.mark.parametrize("manifold", ["circle", "sphere"])
