@@ -1,4 +1,4 @@
-# make setup | turnpike | paper | two-optima | auxiliary | test | test-all | lint | bench | clean
+# make setup | turnpike | paper | two-optima | auxiliary | joined | test | test-all | lint | bench | clean
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 # The tests must not depend on what the user's shell or PETSc configuration holds.
 CLEAN := env -u PYTHONPATH -u PYTHONHOME -u PETSC_OPTIONS -u PETSC_DIR -u SLEPC_DIR
 
-.PHONY: help setup turnpike paper two-optima auxiliary test test-all lint bench clean
+.PHONY: help setup turnpike paper two-optima auxiliary joined test test-all lint bench clean
 
 help:
 	@echo "make setup      find Python >= 3.12, create $(VENV), install, check the machine"
@@ -20,6 +20,7 @@ help:
 	@echo "make paper      P1's experiments and docs/paper-tables.md: about an hour on 2 cores; skips what is there"
 	@echo "make two-optima the two families of optima and docs/two-optima.md: about 40 minutes on 2 cores"
 	@echo "make auxiliary  P2's experiments with labels and docs/auxiliary.md: about 15 minutes on 2 cores"
+	@echo "make joined     labels in the continuum, training with labels, docs/joined.md: about an hour on 2 cores"
 	@echo "make test       lint, types and tests on 1, 3, 2 and 8 ranks"
 	@echo "make test-all   the same with the slow checks"
 	@echo "make bench      benchmark ratios"
@@ -45,6 +46,10 @@ two-optima: $(STAMP)
 auxiliary: $(STAMP)
 	@status=0; $(CLEAN) PY=$(PY) bash tools/study.sh auxiliary || status=$$?; \
 	$(CLEAN) $(PY) -m postprocess.auxiliary || status=$$?; exit $$status
+
+joined: $(STAMP)
+	@status=0; $(CLEAN) PY=$(PY) bash tools/study.sh joined || status=$$?; \
+	$(CLEAN) $(PY) -m postprocess.joined || status=$$?; exit $$status
 
 lint: $(STAMP)
 	@$(CLEAN) $(BIN)/ruff check .

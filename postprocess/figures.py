@@ -52,6 +52,10 @@ def draw_figures(directory: Path) -> list[Path]:
             dimension = sum(name.startswith("mean_") for name in run.trajectory)
             tokens = tokens_figure(directory, run.trajectory, dimension)
             figures |= {} if tokens is None else {"tokens.png": tokens}
+        if "conditional_dispersion" in run.trajectory:
+            from postprocess.label_figure import labels_figure
+
+            figures["labels.png"] = labels_figure(run)
         for name, figure in figures.items():
             figure.savefig(folder / name)
     return [folder / name for name in figures]

@@ -23,6 +23,7 @@ _COMMANDS = {
     "compare": ("postprocess.compare", "a run of the PDE beside a run of particles"),
     "tables": ("postprocess.tables", "P1's experiments as a page, from the folders `make paper` fills"),
     "two-optima": ("postprocess.two_optima", "the two families of optima as a page"),
+    "joined": ("postprocess.joined", "labels in the continuum, and training with labels, as a page"),
     "auxiliary": ("postprocess.auxiliary", "P2's experiments with labels as a page"),
 }
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The sweeps behind a page of docs/, two at a time; what is complete already is skipped.
-# Usage: study.sh paper | two_optima | auxiliary   (results in results/<study>)
+# Usage: study.sh paper | two_optima | auxiliary | joined   (results in results/<study>)
 set -uo pipefail
 study=${1:-}
 case $study in
-  paper | two_optima | auxiliary) ;;
-  *) echo "usage: study.sh paper | two_optima | auxiliary (got '$study')" >&2 && exit 2 ;;
+  paper | two_optima | auxiliary | joined) ;;
+  *) echo "usage: study.sh paper | two_optima | auxiliary | joined (got '$study')" >&2 && exit 2 ;;
 esac
 out=results/$study
 # A stop ends all that runs; what is complete then stays so.
@@ -77,6 +77,26 @@ auxiliary_second() {
     universality_{mixture,spiral}
 }
 
+joined_first() {
+  each density diracs_rope diracs_prefix rates align bag_of_words
+}
+
+joined_second() {
+  each tokens diracs_rope diracs_prefix align bag_of_words
+}
+
+# What needs the results of both groups.
+joined_last() {
+  local sweep member bad=0
+  for sweep in diracs_rope diracs_prefix; do
+    for member in "$out/$sweep"/*/; do
+      "$PY" -m postprocess.compare "$member" "$out/$sweep-particles/$(basename "$member")" --depths 2 || bad=1
+    done
+  done
+  return $bad
+}
+
 mkdir -p "$out"
 both "${study}_first" "${study}_second"
+if declare -F "${study}_last" >/dev/null; then "${study}_last" || failed=1; fi
 exit $failed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from conftest import ROOT
 
 from postprocess.compare import main as compare
 from postprocess.densities import load_densities
+from postprocess.figures import draw_figures
+from postprocess.label_figure import labels_figure
 from postprocess.load import RunError, load_labels, load_run
 from solver.particles.run import main as run_tokens
 from solver.run import main as run_density
@@ -91,6 +94,18 @@ def test_comparison(finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.
     assert 0.5 < labels["distance"]["mean"] / labels["distance"]["exact_samples"] < 2.0
     row = found["quantities"]["conditional_resultant"]
     assert row["difference"] == pytest.approx(0.0, abs=0.01)
+
+
+def test_picture(finished: tuple[Path, Path]) -> None:
+    """Catches figures of labelled runs that need what a run may not have written: density.pvd, or maximisers."""
+    folder, _ = finished
+    assert [path.name for path in draw_figures(folder)] == ["phases.png", "labels.png"]
+    assert (folder / "figures" / "labels.png").stat().st_size > 20_000
+    run = load_run(folder)
+    few = {name: column for name, column in run.trajectory.items() if name != "interaction_gap"}
+    bare = replace(run, directory=folder.parent, trajectory=few)
+    assert len(labels_figure(bare).axes) == 2
+    assert len(labels_figure(run).axes) == 3
 
 
 def test_labels_that_differ_are_refused(
