@@ -198,3 +198,17 @@ def test_linear_toeplitz_separates_labels_along_a_great_circle(make_problem: Mak
     assert trajectory.diagnostics.interaction_energy[-1] == pytest.approx(0.25 * r**2, rel=1e-3)
     assert end["interaction_gap"] == pytest.approx(0.25 * (1.0 - r**2), rel=2e-2)
     assert end["conditional_angle_max"] < math.sqrt(0.01 / 0.5)  # the thermal width: attention pulls with r/2
+
+
+def test_full_turn_of_rotary_labels_leaves_no_gradient(make_problem: MakeProblem) -> None:
+    """Vectors turn once where matrices turn twice or not: with features x the gradient at W = 0 is zero, with 1 not."""
+    labels = {"auxiliary.kernel": "rope", "auxiliary.labels": 6, "auxiliary.start": "u", "geometry.h": 0.105}
+    others = {**SHORT, "initial.perturbation": 0.0, **labels}
+    sizes = []
+    for bias in (False, True):
+        problem = make_problem("circle", {**others, "ffn.bias": bias})
+        assert problem.space.nodes % 6 == 0
+        gradient = problem.gradient(None)[1]
+        sizes.append(math.sqrt(problem.squared_norm(gradient)))
+    assert sizes[0] <= 1e-9 * sizes[1]
+    assert sizes[1] > 0.1
