@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from postprocess.figures import draw_figures
 from solver.control import write_control
 from solver.particles.run import main
 
@@ -147,3 +148,19 @@ def test_control_of_another_shape_or_depth(tmp_path: Path, capsys: pytest.Captur
         given = ["--control", str(tmp_path / f"{name}.npz"), "-o", str(tmp_path / "out"), "--quiet", "--overwrite"]
         assert main([CASE, *SMALL, *given]) == 2
         assert f"--control: that control {message}" in capsys.readouterr().err
+
+
+def test_old_pictures_go_and_the_users_own_stay(tmp_path: Path) -> None:
+    """Catches the picture of an earlier run beside new results: a run of tokens draws none that would replace it."""
+    words = [CASE, *SMALL[:2], "--set=optimizer.method=none", "-o", str(tmp_path / "out"), "--quiet"]
+    assert main(words) == 0
+    drawn = draw_figures(tmp_path / "out")
+    assert {path.name for path in drawn} == {"phases.png", "tokens.png"}
+    mine = tmp_path / "out" / "figures" / "mine.png"
+    mine.write_bytes(b"mine")
+    assert main([*words, "--overwrite"]) == 0
+    assert list((tmp_path / "out" / "figures").iterdir()) == [mine]
+    mine.unlink()
+    draw_figures(tmp_path / "out")
+    assert main([*words, "--overwrite"]) == 0
+    assert not (tmp_path / "out" / "figures").exists()
