@@ -1,6 +1,6 @@
 """P2's experiments, labels that keep tokens from collapsing, as docs/auxiliary.md shows them.
 
-python -m postprocess.auxiliary [RESULTS] [-o docs/auxiliary.md]
+python -m postprocess.auxiliary [RESULTS] [-o FILE]
 
 Reads the folders that `make auxiliary` fills (default: results/auxiliary), writes the page and its pictures.
 """
@@ -243,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write docs/auxiliary.md from the command line; returns the exit code."""
     from postprocess.auxiliary_figures import draw_auxiliary
 
-    return study("auxiliary", "auxiliary.md", auxiliary_tables, draw_auxiliary, arguments)
+    return study("auxiliary", "auxiliary", "auxiliary.md", auxiliary_tables, draw_auxiliary, arguments)
 
 
 if __name__ == "__main__":
