@@ -140,10 +140,15 @@ def _states(members: Sequence[Member]) -> str | None:
         counts = (int((gaps < -level).sum()), int((abs(gaps) <= level).sum()), int((gaps > level).sum()))
         rows.append([
             f"{beta(member):g}", f"{circle:.6f}", f"{best['interaction_energy']:.6f}",
-            f"{-best['interaction_gap']:.6f}",
+            _gain(-best["interaction_gap"]),
             " / ".join(map(str, counts)), f"{best['resultant']:.4f}",
         ])  # fmt: skip
     return markdown_table(head, rows) if rows else None
+
+
+def _gain(value: float) -> str:
+    """Six digits, without the sign of round-off."""
+    return "0" if abs(value) < 5e-7 else f"{value:.6f}"
 
 
 def _universality(results: Path) -> str | None:

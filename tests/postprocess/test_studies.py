@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
 import shutil
 from collections import defaultdict
 from pathlib import Path
@@ -213,6 +214,16 @@ def test_unfinished_sweep_is_named(results: Path, tmp_path: Path, capsys: pytest
     (tmp_path / "align" / "sweep.csv").write_text(table.replace("done", "failed", 1), encoding="utf-8")
     assert write_paper([str(tmp_path), "-o", str(tmp_path / "page.md")]) == 0
     assert "align: 1 of 2 members are done" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["auxiliary.md", "paper-tables.md", "two-optima.md"])
+def test_committed_page_has_the_words_of_its_template(name: str) -> None:
+    """Catches an edit of the page that the next one made from results would lose, and one of the template alone."""
+    root = Path(__file__).resolve().parents[2]
+    template = (root / "postprocess" / "templates" / name).read_text(encoding="utf-8")
+    page = (root / "docs" / name).read_text(encoding="utf-8")
+    parts = re.split(r"\{\{\w+\}\}", template)
+    assert re.fullmatch(r"(?:\|[^\n]*\|\n?)+".join(map(re.escape, parts)), page)
 
 
 def test_place_without_a_table(tmp_path: Path) -> None:
