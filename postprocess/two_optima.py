@@ -32,7 +32,7 @@ __all__ = [
     "two_optima_tables",
 ]
 
-_PASSED = 0.8  # rad: the angle that design section 4 uses to date the escape
+_PASSED = 0.8  # rad: the angle that dates the escape
 _FAMILIES = {"zero": "from W = 0", "steer": "via the saddle"}
 
 
