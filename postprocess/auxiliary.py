@@ -1,6 +1,6 @@
 """P2's experiments, labels that keep tokens from collapsing, as docs/auxiliary.md shows them.
 
-python -m postprocess.auxiliary [RESULTS] [-o docs/auxiliary.md]
+python -m postprocess.auxiliary [RESULTS] [-o FILE]
 
 Reads the folders that `make auxiliary` fills (default: results/auxiliary), writes the page and its pictures.
 """
@@ -140,10 +140,15 @@ def _states(members: Sequence[Member]) -> str | None:
         counts = (int((gaps < -level).sum()), int((abs(gaps) <= level).sum()), int((gaps > level).sum()))
         rows.append([
             f"{beta(member):g}", f"{circle:.6f}", f"{best['interaction_energy']:.6f}",
-            f"{-best['interaction_gap']:.6f}",
+            _gain(-best["interaction_gap"]),
             " / ".join(map(str, counts)), f"{best['resultant']:.4f}",
         ])  # fmt: skip
     return markdown_table(head, rows) if rows else None
+
+
+def _gain(value: float) -> str:
+    """Six digits, without the sign of round-off."""
+    return "0" if abs(value) < 5e-7 else f"{value:.6f}"
 
 
 def _universality(results: Path) -> str | None:
@@ -243,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write docs/auxiliary.md from the command line; returns the exit code."""
     from postprocess.auxiliary_figures import draw_auxiliary
 
-    return study("auxiliary", "auxiliary.md", auxiliary_tables, draw_auxiliary, arguments)
+    return study("auxiliary", "auxiliary", "auxiliary.md", auxiliary_tables, draw_auxiliary, arguments)
 
 
 if __name__ == "__main__":

@@ -82,14 +82,14 @@ def _resultant(results: Path) -> Figure | None:
                 axes.plot(columns["t"][1:], columns["resultant"][1:], color=_STYLES[name], label=title.replace("`", ""))
                 drawn = True
         axes.set(xscale="log", xlabel="depth $t$", title=f"β = {value:g}", ylim=(-0.02, 1.02))
-    figure.axes[0].set_ylabel("resultant $|m|$, mean of 10 seeds")
+    figure.axes[0].set_ylabel("resultant $|m|$, mean over seeds")
     if drawn:  # perhaps at one β only
         next(axes for axes in figure.axes if axes.lines).legend(fontsize=7, loc="upper left")
     return figure if drawn else None
 
 
 def _spectrum(results: Path) -> Figure | None:
-    """Eigenvalues of b on a grid of labels, over L: non-negative ones against those that change sign."""
+    """Eigenvalues of b on a grid of labels, over L: biases without negative ones, and with."""
     if not any(results.iterdir()):
         return None
     grid = np.arange(_LABELS) / _LABELS
@@ -103,7 +103,7 @@ def _spectrum(results: Path) -> Figure | None:
         signed = values.min() < -1e-10
         axes = right if signed else left
         axes.plot(np.arange(1, 21), values[np.argsort(-np.abs(values), kind="stable")][:20], "o", ms=3.5, label=name)
-    for axes, title in ((left, "non-negative"), (right, "sign-changing")):
+    for axes, title in ((left, "no negative eigenvalue"), (right, "some negative eigenvalues")):
         axes.axhline(0.0, color="0.3", lw=0.8)
         axes.set(title=title, xlabel="number, by size", ylabel="eigenvalue of $b$ over $L$")
         axes.set_yscale("symlog", linthresh=1e-4)

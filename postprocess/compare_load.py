@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from postprocess.load import Run, RunError, load_run
+from postprocess.load import Run, RunError, load_run, missing_file
 
 __all__ = ["ParticleRun", "case_differences", "load_pair", "load_particles"]
 
@@ -108,7 +108,7 @@ def load_particles(directory: Path) -> ParticleRun:
         if frames != len(arrays["depths"]) or seeds != len(summary["seeds"]) or seeds != len(arrays["angle"]):
             raise ValueError("its arrays, or its seeds and those of summary.json, do not fit together")
     except FileNotFoundError:
-        raise RunError(f"{directory}: no particles.npz there; is this the folder of a finished run?") from None
+        raise RunError(missing_file(directory, "particles.npz")) from None
     except Exception as error:  # zipfile and numpy each have their own
         raise RunError(f"{path}: damaged ({error})") from None
     return ParticleRun(directory, summary, **arrays)
@@ -132,6 +132,6 @@ def _read(directory: Path, name: str, parse: Any) -> Any:
     try:
         return parse((directory / name).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RunError(f"{directory}: no {name} there; is this the folder of a finished run?") from None
+        raise RunError(missing_file(directory, name)) from None
     except ValueError as error:  # of json, tomllib and of decoding
         raise RunError(f"{directory / name}: damaged ({error})") from None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from postprocess.load import RunError
 
-__all__ = ["markdown_table", "study", "write_page"]
+__all__ = ["empty_places", "markdown_table", "study", "write_page"]
 
 _PLACE = re.compile(r"^\{\{(\w+)\}\}$", re.MULTILINE)
 _PICTURE = re.compile(r"^!\[[^\]]*\]\(([^)]+)\)\n", re.MULTILINE)
@@ -25,7 +25,16 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def write_page(template: str, tables: Mapping[str, str | None], path: Path) -> list[str]:
+def empty_places(template: str, tables: Mapping[str, str | None]) -> list[str]:
+    """Names of the places ``{{name}}`` of postprocess/templates/<template> for which there is no table.
+
+    Raises:
+        KeyError: A place of the template is not in `tables`.
+    """
+    return [name for name in _PLACE.findall(_read(template)) if tables[name] is None]
+
+
+def write_page(template: str, tables: Mapping[str, str | None], path: Path) -> None:
     """Fill postprocess/templates/<template> and write it, without the pictures that do not exist.
 
     Args:
@@ -33,26 +42,26 @@ def write_page(template: str, tables: Mapping[str, str | None], path: Path) -> l
         tables: What goes to each place ``{{name}}``; None where the results are missing.
         path: Of the page.
 
-    Returns:
-        Names of the places that stay empty.
-
     Raises:
         KeyError: A place of the template is not in `tables`.
         OSError: The page cannot be written.
     """
-    text = (files("postprocess") / "templates" / template).read_text(encoding="utf-8")
-    page = _PLACE.sub(lambda place: tables[place[1]] or "*Not run yet.*", text)
+    page = _PLACE.sub(lambda place: tables[place[1]] or "*Not run yet.*", _read(template))
     page = _PICTURE.sub(lambda picture: picture[0] if (path.parent / picture[1]).exists() else "", page)
-    if any(tables[name] is None for name in _PLACE.findall(text)):
+    if empty_places(template, tables):
         title, _, rest = page.partition("\n")
         page = f"{title}\n\n{_INCOMPLETE}\n{rest}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
-    return [name for name in _PLACE.findall(text) if tables[name] is None]
+
+
+def _read(template: str) -> str:
+    return (files("postprocess") / "templates" / template).read_text(encoding="utf-8")
 
 
 def study(
     name: str,
+    module: str,
     template: str,
     tables: Callable[[Path], Mapping[str, str | None]],
     draw: Callable[[Path, Path], list[Path]],
@@ -60,8 +69,11 @@ def study(
 ) -> int:
     """The command line of a page: read RESULTS, fill the template, draw the pictures beside it; returns the exit code.
 
+    The page of docs/ is replaced by a complete one only; a page of what there is goes where ``-o`` says.
+
     Args:
         name: Of the study: results/<name> by default, filled by ``make <name>``.
+        module: Of the command, in postprocess.
         template: Its page, of the same name in docs/.
         tables: From the results folder.
         draw: From the results folder, into a folder; leaves out what there are no results for.
@@ -69,18 +81,36 @@ def study(
     """
     command = name.replace("_", "-")
     results, page = Path("results") / name, Path("docs") / template
-    parser = argparse.ArgumentParser(description=f"Tables and figures of what `make {command}` runs, as a page.")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m postprocess.{module}",
+        description=f"Tables and figures of what `make {command}` runs, as a page.",
+    )
     parser.add_argument("results", metavar="RESULTS", type=Path, nargs="?", default=results,
                         help=f"what `make {command}` filled (default: {results})")  # fmt: skip
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, default=page, help=f"page (default: {page})")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path,
+                        help=f"page of what there is (default: {page}, replaced by a complete one only)")  # fmt: skip
     options = parser.parse_args(arguments)
     if not options.results.is_dir():
         print(f"{options.results}: there is no such folder; `make {command}` fills {results}", file=sys.stderr)
         return 2
+    output = options.output or page
     try:
         filled = tables(options.results)
-        drawn = draw(options.results, options.output.parent / "images")
-        empty = write_page(template, filled, options.output)
+        missing = [
+            f"{sweep}: {done} of {total} members are done" for sweep, done, total in _unfinished(options.results)
+        ]
+        if empty := empty_places(template, filled):
+            missing.append(f"no results for: {', '.join(empty)}; `make {command}` runs what is missing")
+        if options.output is None and (missing or not page.parent.is_dir()):
+            here = (
+                f"{page} and its pictures are left as they are"
+                if page.parent.is_dir()
+                else f"{page.parent}: no such folder"
+            )
+            print("\n".join([*missing, f"{here}; -o FILE writes a page of what there is"]), file=sys.stderr)
+            return 1
+        drawn = draw(options.results, output.parent / "images")
+        write_page(template, filled, output)
     except RunError as error:
         print(error, file=sys.stderr)
         return 2
@@ -89,14 +119,12 @@ def study(
         print(f"{options.results}: not the runs that `make {command}` makes, or damaged ({what})", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"{options.output}: {error.strerror or error}", file=sys.stderr)
+        print(f"{output}: {error.strerror or error}", file=sys.stderr)
         return 1
-    for path in [options.output, *drawn]:
+    for path in [output, *drawn]:
         print(f"wrote {path}")
-    for sweep, done, total in _unfinished(options.results):
-        print(f"{sweep}: {done} of {total} members are done", file=sys.stderr)
-    if empty:
-        print(f"no results for: {', '.join(empty)}; `make {command}` runs what is missing", file=sys.stderr)
+    for line in missing:
+        print(line, file=sys.stderr)
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Run", "RunError", "load_labels", "load_run"]
+__all__ = ["Run", "RunError", "load_labels", "load_run", "missing_file"]
 
 
 class RunError(ValueError):
@@ -60,13 +60,22 @@ def load_run(directory: str | Path) -> Run:
         with np.load(folder / current, allow_pickle=False) as data:
             t, W = np.asarray(data["t"]), np.asarray(data["W"])
     except FileNotFoundError:
-        raise RunError(f"{folder}: no {current} there; is this the folder of a finished run?") from None
+        raise RunError(missing_file(folder, current)) from None
     except Exception as error:  # json, csv, zipfile and numpy each have their own
         raise RunError(f"{folder / current}: damaged ({error})") from None
     missing = {"t", "energy_gap", "angle", "control_norm"} - set(trajectory)
     if missing:
         raise RunError(f"{folder / 'trajectory.csv'}: column {min(missing)} is missing")
     return Run(folder, summary, trajectory, history, t, W)
+
+
+def missing_file(folder: Path, name: str) -> str:
+    """What to say where a folder lacks a file of a finished run: the folder of a sweep has them in its members'."""
+    if not (folder / "sweep.csv").exists():
+        return f"{folder}: no {name} there; is this the folder of a finished run?"
+    member = min(folder.glob("*/summary.json"), default=None)
+    example = "none is finished yet" if member is None else f"such as {member.parent}"
+    return f"{folder}: the folder of a sweep; name that of one of its members, {example}"
 
 
 def load_labels(directory: str | Path) -> dict[str, NDArray[np.float64]] | None:

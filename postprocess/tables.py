@@ -1,6 +1,6 @@
 """P1's experiments: what it reports beside what was found with a density and with tokens.
 
-python -m postprocess.tables [RESULTS] [-o docs/paper-tables.md]
+python -m postprocess.tables [RESULTS] [-o FILE]
 
 Reads the folders that `make paper` fills (default: results/paper), writes the page, and the pictures beside it.
 """
@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write docs/paper-tables.md from the command line; returns the exit code."""
     from postprocess.paper_figures import draw_paper
 
-    return study("paper", "paper-tables.md", paper_tables, draw_paper, arguments)
+    return study("paper", "tables", "paper-tables.md", paper_tables, draw_paper, arguments)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The two families of optima: late escape and via the saddle, as docs/two-optima.md shows them.
 
-python -m postprocess.two_optima [RESULTS] [-o docs/two-optima.md]
+python -m postprocess.two_optima [RESULTS] [-o FILE]
 
 Reads the folders that `make two-optima` fills (default: results/two_optima), writes the page and its pictures.
 """
@@ -32,7 +32,7 @@ __all__ = [
     "two_optima_tables",
 ]
 
-_PASSED = 0.8  # rad: the angle that design section 4 uses to date the escape
+_PASSED = 0.8  # rad: the angle that dates the escape
 _FAMILIES = {"zero": "from W = 0", "steer": "via the saddle"}
 
 
@@ -252,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write docs/two-optima.md from the command line; returns the exit code."""
     from postprocess.two_optima_figures import draw_two_optima
 
-    return study("two_optima", "two-optima.md", two_optima_tables, draw_two_optima, arguments)
+    return study("two_optima", "two_optima", "two-optima.md", two_optima_tables, draw_two_optima, arguments)
 
 
 if __name__ == "__main__":

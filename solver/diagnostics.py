@@ -1,4 +1,4 @@
-"""Diagnostics along depth (design, section 5): energies, mean, spread, control and adjoint norms, invariants."""
+"""Diagnostics along depth (docs/model.md): energies, mean, spread, control and adjoint norms, invariants."""
 
 from __future__ import annotations
 

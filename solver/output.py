@@ -1,4 +1,4 @@
-"""What a run of the PDE leaves in its results folder (design, section 8)."""
+"""What a run of the PDE leaves in its results folder (docs/results.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["trajectory_columns", "write_results"]
 
 
 def write_results(result: Result, directory: Path, case: Case) -> None:
-    """Replace the folder's results by these: numbers first, fields last; not the figures. Collective.
+    """Replace the folder's results by these: numbers first, fields last; figures are drawn later. Collective.
 
     Raises:
         OSError: On every rank: a file could not be written. Whatever was written before stays.

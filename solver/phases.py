@@ -1,4 +1,4 @@
-"""P1's three phases and the terminal rate, read off a run (design, section 5)."""
+"""P1's three phases and the terminal rate, read off a run (docs/model.md)."""
 
 from __future__ import annotations
 

@@ -143,7 +143,9 @@ def _read(folder: Path, width: float | None, windows: int) -> tuple[Case, str]:
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CaseError([f"{folder}: no summary.json there; is this the folder of a finished run?"]) from None
+        from postprocess.load import missing_file
+
+        raise CaseError([missing_file(folder, "summary.json")]) from None
     except (OSError, ValueError) as error:
         raise CaseError([f"{folder / 'summary.json'}: cannot be read ({error})"]) from None
     if not isinstance(summary, dict) or summary.get("kind", "density") not in _KINDS or "objective" not in summary:

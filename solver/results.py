@@ -1,4 +1,4 @@
-"""Results folders: claimed early, cleared late, and the files in them (design, section 8)."""
+"""Results folders: claimed early, cleared late, and the files in them (docs/results.md)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from solver.types import FloatArray, Json
 
 __all__ = [
     "PARTIAL_LOG",
+    "PICTURES",
     "claim_folder",
     "clear_folder",
     "finish_folder",
@@ -52,9 +53,10 @@ _OWN_FILES = {
     "particles",
     "seeds.csv",
     "pruning.json",
+    "compare.json",
     "figures",
 }
-
+PICTURES = ("phases.png", "tokens.png", "compare.png", "pruning.png")  # drawn into figures/, from a run's results
 
 _COMPANIONS = {"theory.json", "theory"}  # of solver.theory, which may share the folder; a run leaves them alone
 _SERIES = {"density", "particles"}  # folders of one VTK file per depth, named by the series
@@ -126,6 +128,10 @@ def clear_folder(directory: Path) -> None:
     for series in _SERIES:
         for entry in directory.glob(f"{series}/{series}_*.vt?"):
             entry.unlink()
+    for picture in PICTURES:
+        (directory / "figures" / picture).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not there, or with a user's own files in it
+        (directory / "figures").rmdir()
 
 
 def frame_indices(steps: int, frames: int) -> list[int]:

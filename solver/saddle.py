@@ -1,4 +1,4 @@
-"""The way to a target via the saddle (design, section 4): steer there at once, wait for free, slide down.
+"""The way to a target via the saddle (docs/two-optima.md): steer there at once, wait for free, slide down.
 
 Where attention has λ₁ > λ₂ > 0, a cluster at ±v₂ is an equilibrium of the untrained flow, stable but for its rotation
 towards ±v₁. Here: where the mean direction of the tokens is to be at every depth, and the correction of one step that

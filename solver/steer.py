@@ -1,4 +1,4 @@
-"""A first control of the family "via the saddle" (design, section 4): steer there at once, wait for free, slide down.
+"""A first control of the family "via the saddle" (docs/two-optima.md): steer there at once, wait for free, slide down.
 
 Where attention has λ₁ > λ₂ > 0, a cluster at ±v₂ is an equilibrium of the untrained flow, stable but for its rotation
 towards ±v₁. The control is found by feedback while stepping through depth: every W_n is a least-norm correction that

@@ -41,7 +41,7 @@ def summarise(
     optimizer: Json,
     seconds: float,
 ) -> Json:
-    """The content of summary.json (design, section 8); undefined values are None.
+    """The content of summary.json (docs/results.md); undefined values are None.
 
     Args:
         problem: On the finest mesh.

@@ -1,4 +1,4 @@
-"""Exact maximisers of the interaction energy ½∬h dμdμ with labels, A and ε = 0 in hand (P2; design, section 7).
+"""Exact maximisers of the interaction energy ½∬h dμdμ with labels, A and ε = 0 in hand (P2; docs/auxiliary.md).
 
 For h = b(ξ, ζ) e^{⟨Q_ξ x, A Q_ζ y⟩} with b ≥ 0 every value of the exponential is at most e^{λ₁}, so the maximum is
 ½ e^{λ₁} ∬b, reached where Q_ξ x = v for all tokens that b connects, v a unit vector of A's first eigenspace.

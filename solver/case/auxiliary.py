@@ -9,10 +9,25 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import AfterValidator
 
-from solver.case.factories import OWN, is_factory
-from solver.case.fields import Direction, Flag, Integer, Parameters, Real, Section, Shares, Vector, bounded, key, one_of
+from solver.case.factories import OWN
+from solver.case.fields import (
+    Direction,
+    Flag,
+    Integer,
+    Parameters,
+    Real,
+    Section,
+    Shares,
+    Unused,
+    Vector,
+    bounded,
+    key,
+    one_of,
+    unused,
+    was_set,
+)
 
-__all__ = ["DECAYS", "FUNCTIONS", "MAPS", "Auxiliary", "auxiliary_mistakes"]
+__all__ = ["DECAYS", "FUNCTIONS", "MAPS", "OF_LAW", "OF_MAP", "Auxiliary", "auxiliary_mistakes", "unused_labels"]
 
 MAPS = ("points", "latitude_circle", "great_circle", "wave", "spiral", "uniform", "von_mises_fisher")
 FUNCTIONS = ("linear", "square", "sine", "cosine")
@@ -22,8 +37,8 @@ _LARGEST = 1e9  # of labels, frequencies and their products: beyond it angles ar
 _Numbers = Annotated[Vector, bounded(_LARGEST)]
 
 # Keys that mean something for some laws of labels, or some maps, only.
-_OF_LAW = {"seed": ("random",), "weights": ("weights", "atoms"), "atoms": ("atoms",)}
-_OF_MAP = {
+OF_LAW = {"seed": ("random",), "weights": ("weights", "atoms"), "atoms": ("atoms",)}
+OF_MAP = {
     "points": ("points",),
     "file": ("points",),
     "latitude": ("latitude_circle",),
@@ -69,7 +84,11 @@ class Auxiliary(Section):
     )
     parameters: Parameters | None = key(None, "a table", "keyword arguments of your kernel's factory", only=(OWN,))
     labels: Integer | None = key(
-        None, "an integer between 1 and 1e8", "number L of labels (default: particles.n)", ge=1, le=100_000_000
+        None,
+        "an integer between 1 and 1e8",
+        "number L of labels (default: particles.n); tokens: at most particles.n",
+        ge=1,
+        le=100_000_000,
     )
     law: Literal["grid", "random", "weights", "atoms", "orbit"] = key(
         "grid",
@@ -81,7 +100,9 @@ class Auxiliary(Section):
     weights: Shares | None = key(
         None, "a number ≥ 0 for each label", "law = weights, atoms: shares ρ_ℓ of the tokens (atoms: default equal)"
     )
-    atoms: _Numbers | None = key(None, "a list of numbers from -1e9 to 1e9", "law = atoms: the labels")
+    atoms: _Numbers | None = key(
+        None, "a list of numbers from -1e9 to 1e9", "law = atoms: the labels; `map` takes them modulo 1"
+    )
     start: Literal["x", "u"] = key("x", "'x' or 'u'", "the initial law is that of the tokens x, or of u = Q_ξx")
     planes: tuple[tuple[Integer, Integer], ...] = key(
         ((1, 2),), "a list of pairs of different axes from 1 to d", "planes of rotation", only=("rope",)
@@ -112,9 +133,9 @@ class Auxiliary(Section):
         "great_circle",
         "'points', 'latitude_circle', 'great_circle', 'wave', 'spiral', 'uniform', 'von_mises_fisher' "
         "or 'module:factory'",
-        "target map f from labels in [0, 1) to the sphere; its law is that of f(ξ), ξ uniform. 'points': steps through "
-        "`points` or those of `file`; 'wave': a latitude that waves along a circle; 'spiral': from pole to pole; "
-        "'uniform', 'von_mises_fisher' (a mixture): those laws; a factory of yours returns f",
+        "target map f from labels, modulo 1, to the sphere; its law is that of f(ξ), ξ uniform. 'points': steps "
+        "through `points` or those of `file`; 'wave': a latitude that waves along a circle; 'spiral': from pole to "
+        "pole; 'uniform', 'von_mises_fisher' (a mixture): those laws; a factory of yours returns f",
         only=_MAPPED,
     )
     map_parameters: Parameters | None = key(
@@ -180,8 +201,20 @@ class Auxiliary(Section):
         return self.kernel == "prefix" or self.law == "orbit"
 
 
+def unused_labels(table: Auxiliary) -> Iterator[Unused]:
+    """Keys that were set but mean nothing with the law of labels, or with the map, that there is."""
+    yield from unused(table, "law", OF_LAW)
+    if table.mapped:
+        yield from unused(table, "map", OF_MAP)
+    elif table.kernel == "rope":
+        for name in ("map", *OF_MAP):
+            if was_set(table, name):
+                here = f"here kernel = 'rope' and law = {table.law!r}"
+                yield name, f"belongs to kernel = 'prefix' or law = 'orbit'; {here}", True
+
+
 def auxiliary_mistakes(table: Auxiliary, d: int) -> Iterator[tuple[str, str]]:
-    """(key, message) for every mistake of the table that one key alone does not show, tokens in R^d."""
+    """(key, message) for every mistake of the table, less its unused keys, that one key alone does not show, in R^d."""
     yield from _label_mistakes(table)
     yield from _angle_mistakes(table)
     if table.kernel == "rope":
@@ -191,17 +224,7 @@ def auxiliary_mistakes(table: Auxiliary, d: int) -> Iterator[tuple[str, str]]:
     yield from _map_mistakes(table, d)
 
 
-def _misplaced(table: Auxiliary, keys: dict[str, tuple[str, ...]], name: str) -> Iterator[tuple[str, str]]:
-    chosen = getattr(table, name)
-    chosen = OWN if is_factory(chosen) else chosen
-    for item, allowed in keys.items():
-        if chosen not in allowed and getattr(table, item) != type(table).model_fields[item].default:
-            belongs = " or ".join(f"{name} = {value!r}" for value in allowed)
-            yield f"auxiliary.{item}", f"belongs to {belongs}; here {name} = {chosen!r}"
-
-
 def _label_mistakes(table: Auxiliary) -> Iterator[tuple[str, str]]:
-    yield from _misplaced(table, _OF_LAW, "law")
     if table.law in {"weights", "atoms"}:
         needed = getattr(table, table.law)
         if not needed:
@@ -260,12 +283,7 @@ def _map_mistakes(table: Auxiliary, d: int) -> Iterator[tuple[str, str]]:
     if table.u is not None and len(table.u) != d:
         yield "auxiliary.u", f"has {len(table.u)} numbers: {d}"
     if not table.mapped:
-        if table.kernel == "rope":
-            for name in ("map", *_OF_MAP):
-                if getattr(table, name) != type(table).model_fields[name].default:
-                    yield f"auxiliary.{name}", f"belongs to law = 'orbit'; here law = {table.law!r}"
         return
-    yield from _misplaced(table, _OF_MAP, "map")
     least, most = _DIMENSIONS.get(table.map, (2, 1000))
     if not least <= d <= most:
         yield "auxiliary.map", f"{table.map!r} is not allowed with d = {d}: d between {least} and {most}"

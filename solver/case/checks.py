@@ -9,47 +9,89 @@ from pathlib import Path
 
 import numpy as np
 
-from solver.case.auxiliary import auxiliary_mistakes
-from solver.case.factories import FACTORY_KEYS, OWN, is_factory, missing_factory
-from solver.case.schema import SELECTORS, Case
+from solver.case.auxiliary import OF_LAW, OF_MAP, auxiliary_mistakes, unused_labels
+from solver.case.factories import FACTORY_KEYS, is_factory, missing_factory
+from solver.case.fields import Unused, unused
+from solver.case.schema import SELECTORS, Case, alternatives
 
-__all__ = ["check_case", "largest_kappa", "unused_keys"]
+__all__ = ["check_case", "dependents", "largest_kappa", "unused_keys", "without_unused"]
 
 _MAX_STEPS = 1_000_000
 _EQUAL = 1e-9  # eigenvalues closer than this, relative to λ₁, count as equal
 _MIN_H = {"circle": 1e-5, "sphere": 2e-3}
+_FURTHER = {
+    "geometry.manifold": {
+        "geometry.h",
+        "geometry.continuation",
+        "attention.eigenvalues",
+        "attention.matrix",
+        "initial.mean",
+        "initial.means",
+        "initial.kappa",
+        "initial.kappas",
+        "objective.target",
+        "objective.mean",
+        "auxiliary.planes",
+        "auxiliary.generators",
+        "auxiliary.u",
+        "auxiliary.map",
+        "auxiliary.points",
+        "auxiliary.means",
+    },
+    "attention.kernel": {"attention.eigenvalues", "optimizer.start"},
+    "attention.matrix": {"attention.eigenvalues"},
+    "auxiliary.kernel": {"auxiliary.law"},
+    "auxiliary.planes": {"auxiliary.frequencies"},
+    "auxiliary.means": {"auxiliary.shares", "auxiliary.kappas"},
+    "auxiliary.file": {"auxiliary.points"},
+}
 
 
 def check_case(case: Case) -> list[tuple[str, str]]:
-    """(key, message) for every mistake that one key alone does not show."""
-    misplaced = [(key, text) for key, text, chosen in unused_keys(case) if not chosen]
+    """(key, message) for every mistake that one key alone does not show; unused keys are at most misplaced."""
+    misplaced = [(name, text) for name, text, chosen in unused_keys(case) if not chosen]
     checks = (_geometry, _lengths, _mixture, _kappa, _depth, _optimizer, _auxiliary, _files)
-    return [*misplaced, *(mistake for check in checks for mistake in check(case))]
+    rest = without_unused(case)
+    return [*misplaced, *(mistake for check in checks for mistake in check(rest))]
 
 
-def unused_keys(case: Case) -> list[tuple[str, str, bool]]:
+def unused_keys(case: Case) -> list[Unused]:
     """Keys that were set but mean nothing with the alternative chosen in their section.
 
     Returns:
         Key, message, and whether the alternative was chosen in so many words; if not, the key is a mistake.
     """
-    found = []
+    found: dict[str, Unused] = {}
     for section, selector in SELECTORS.items():
         table = getattr(case, section)
-        value = getattr(table, selector)
-        kind = OWN if is_factory(value) else value
-        for key, info in type(table).model_fields.items():
-            only = info.json_schema_extra["only"] if isinstance(info.json_schema_extra, dict) else []
-            if only and kind not in only and key in table.model_fields_set and getattr(table, key) != info.default:
-                belongs = " or ".join(f"{selector} = {name!r}" for name in only)
-                found.append(
-                    (
-                        f"{section}.{key}",
-                        f"belongs to {belongs}; here {selector} = {value!r}",
-                        selector in table.model_fields_set,
-                    )
-                )
-    return found
+        of_labels = unused_labels(table) if section == "auxiliary" else ()
+        for name, text, chosen in (*unused(table, selector, alternatives(section)), *of_labels):
+            found.setdefault(f"{section}.{name}", (f"{section}.{name}", text, chosen))
+    return list(found.values())
+
+
+def without_unused(case: Case) -> Case:
+    """The case with every unused key at its default."""
+    for name, _, _ in unused_keys(case):
+        section, _, key = name.partition(".")
+        table = getattr(case, section)
+        default = type(table).model_fields[key].default
+        case = case.model_copy(update={section: table.model_copy(update={key: default})})
+    return case
+
+
+def dependents(name: str) -> set[str]:
+    """Keys of which a check says nothing true while this key, ``section.key``, or this section is bad.
+
+    What is bad counts as its default; with a selector at its default the keys of another alternative look misplaced.
+    """
+    section, _, key = name.partition(".")
+    selector = SELECTORS.get(section)
+    keys: set[str] = set(alternatives(section)) if selector is not None and key in {"", selector} else set()
+    if section == "auxiliary":
+        keys |= {"law": set(OF_LAW), "map": set(OF_MAP)}.get(key, set())
+    further = _FURTHER.get(name if key else f"{section}.{selector}", set())
+    return {f"{section}.{item}" for item in keys} | further
 
 
 def largest_kappa(h: float) -> float:

@@ -21,7 +21,9 @@ _HEAD = """# Case files
 
 A case is a TOML file. Unknown keys are errors; all errors are reported at once, one line each. Relative paths in a case
 are relative to its folder, those given with `--set` or `-o` to the working folder. `case.toml` in a results folder is
-the resolved case: every default written out, ready to run again.
+the resolved case: every default written out, ready to run again. A key of an alternative other than the one chosen in
+its section (by `kernel`, `activation`, `law`, `map`, `grid`, `loss` or `method`) is not used, and a warning says so;
+where nothing was chosen, so that the choice was perhaps forgotten, it is an error.
 """
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, Strict
 
-from solver.case.factories import is_factory
+from solver.case.factories import OWN, is_factory
 
 __all__ = [
     "Direction",
@@ -20,11 +21,14 @@ __all__ = [
     "Shares",
     "Spectrum",
     "SymmetricMatrix",
+    "Unused",
     "Vector",
     "bounded",
     "key",
     "one_of",
     "unit",
+    "unused",
+    "was_set",
 ]
 
 MAX_EIGENVALUE = 50.0
@@ -33,6 +37,7 @@ Real = Annotated[float, Strict(), AllowInfNan(False)]
 Integer = Annotated[int, Strict()]
 Flag = Annotated[bool, Strict()]
 Vector = tuple[Real, ...]
+Unused = tuple[str, str, bool]  # key, message, whether the alternative was chosen in so many words
 
 
 class Section(BaseModel):
@@ -48,6 +53,22 @@ def key(default: Any, allowed: str, meaning: str, unit: str = "", only: tuple[st
     """
     extra: dict[str, Any] = {"allowed": allowed, "unit": unit, "only": list(only)}
     return Field(default, description=meaning, json_schema_extra=extra, **limits)
+
+
+def was_set(table: Section, name: str) -> bool:
+    """Whether a key was given another value than its default."""
+    default: Any = type(table).model_fields[name].default
+    return name in table.model_fields_set and bool(getattr(table, name) != default)
+
+
+def unused(table: Section, selector: str, keys: Mapping[str, Sequence[str]]) -> Iterator[Unused]:
+    """Keys that were set but belong to other values of a selector than the one it has; `keys`: name → those values."""
+    value = getattr(table, selector)
+    kind = OWN if is_factory(value) else value
+    for name, values in keys.items():
+        if kind not in values and was_set(table, name):
+            belongs = " or ".join(f"{selector} = {item!r}" for item in values)
+            yield name, f"belongs to {belongs}; here {selector} = {value!r}", selector in table.model_fields_set
 
 
 def _spectrum(values: Vector) -> Vector:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from solver.case.checks import check_case, unused_keys
+from solver.case.checks import check_case, dependents, unused_keys, without_unused
 from solver.case.factories import resolve_factories
 from solver.case.later import not_yet
 from solver.case.schema import Case
@@ -20,26 +20,8 @@ from solver.types import Json
 __all__ = ["CaseError", "load_case", "parse_override", "read_case_file"]
 
 
-# Values of required keys while the rest of a faulty case is checked, and the checks that then mean nothing.
+# Values of required keys while the rest of a faulty case is checked.
 _STAND_INS: Json = {"geometry": {"manifold": "sphere"}, "attention": {}, "noise": {"epsilon": 1.0}, "depth": {"T": 1.0}}
-_NEED_MANIFOLD = {
-    "geometry.h",
-    "geometry.continuation",
-    "attention.eigenvalues",
-    "attention.matrix",
-    "initial.mean",
-    "initial.means",
-    "initial.kappa",
-    "initial.kappas",
-    "objective.target",
-    "objective.mean",
-    "auxiliary.planes",
-    "auxiliary.generators",
-    "auxiliary.u",
-    "auxiliary.map",
-    "auxiliary.points",
-    "auxiliary.means",
-}
 
 _PATHS = (
     ("geometry", "file"),
@@ -187,9 +169,7 @@ def _validate(raw: Json) -> tuple[Case | None, list[str]]:
     if partial is None:
         partial, _ = _parse(_without(raw, bad))
     if partial is not None:
-        moot = bad | (_NEED_MANIFOLD if bad & {"geometry", "geometry.manifold"} else set())
-        if "attention.matrix" in bad:
-            moot.add("attention.eigenvalues")
+        moot = bad.union(*(dependents(_meant(name)) for name in bad))
         for name, text in check_case(partial):
             if not moot & {name, name.partition(".")[0]}:
                 messages.append(f"{name}: {text}")
@@ -230,9 +210,8 @@ def _explain(location: list[str], item: Json) -> str:
     kind = item["type"]
     if kind == "extra_forbidden":
         known = sorted(model.model_fields) if model is not None else []
-        name = field or section
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        close = _closest(field or section, known)
+        hint = f"did you mean {close!r}? " if close else ""
         return f"unknown {'key' if field else 'section or key'}: {hint}allowed: {', '.join(known)}"
     if kind == "missing" and len(location) <= 2:
         return f"missing, required: {allowed or f'a table [{section}]'}"
@@ -241,6 +220,19 @@ def _explain(location: list[str], item: Json) -> str:
     if kind in {"model_type", "dict_type"}:
         allowed = f"a table [{section}]"
     return f"{_shortened(item['input'])} is not allowed: {allowed}"
+
+
+def _meant(name: str) -> str:
+    """The known key that one of a case, perhaps misspelt, stands for."""
+    section, _, field = name.partition(".")
+    model = _section_model(section)
+    if not field or model is None or field in model.model_fields:
+        return name
+    return f"{section}.{_closest(field, sorted(model.model_fields))}"
+
+
+def _closest(name: str, known: list[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
 
 
 def _shortened(value: Any) -> str:
@@ -264,10 +256,7 @@ def _with_defaults(case: Case, stem: str) -> Case:
     """Fill in the defaults that depend on other keys or on the file's name; reset keys that mean nothing here."""
     for name, text, _ in unused_keys(case):
         _LOG.warning("%s is not used: it %s", name, text)
-        section, _, key = name.partition(".")
-        table = getattr(case, section)
-        default = type(table).model_fields[key].default
-        case = case.model_copy(update={section: table.model_copy(update={key: default})})
+    case = without_unused(case)
     geometry, initial, objective = case.geometry, case.initial, case.objective
     if geometry.file is None and geometry.h is None and geometry.manifold != "hypersphere":
         geometry = geometry.model_copy(update={"h": 0.1 if geometry.manifold == "sphere" else 0.02})

@@ -1,4 +1,4 @@
-"""The case file as frozen models: every key with its type, allowed values, default and meaning (design, section 8)."""
+"""The case file as frozen models: every key with its type, allowed values, default and meaning (docs/case.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from solver.case.fields import (
     unit,
 )
 
-__all__ = ["DIMENSIONS", "SELECTORS", "Case"]
+__all__ = ["DIMENSIONS", "SELECTORS", "Case", "alternatives"]
 
 SELECTORS = {
     "geometry": "manifold",
@@ -241,7 +241,13 @@ class Particles(Section):
     seeds: Integer = key(1, "an integer ≥ 1", "number of systems, each with initial tokens and noise of its own", ge=1)
     seed: Integer = key(0, "an integer ≥ 0", "seed of the first system; the others follow", ge=0, le=2**62)
     steps: Real = key(
-        10.0, "a number above 0 and up to 1e6", "equal depth steps per unit of depth", "1/depth", gt=0, le=1e6
+        10.0,
+        "a number above 0 and up to 1e6",
+        "equal depth steps per unit of depth; should exceed the fastest rate of attention, λ₁e^{λ₁} (βe^β for A = βI, "
+        "softmax: λ₁), else a warning",
+        "1/depth",
+        gt=0,
+        le=1e6,
     )
     attention: Literal["auto", "separable", "dense"] = key(
         "auto", "'auto', 'separable' or 'dense'", "through the expansion, O(N·rank), or all pairs; auto: the cheaper"
@@ -256,7 +262,11 @@ class Output(Section):
     formats: tuple[Literal["vtx", "vtk"], ...] = key(
         ("vtx", "vtk"), "a list of 'vtx' and 'vtk'", "density.bp (vtx), density.pvd (vtk)"
     )
-    figures: Flag = key(True, "true or false", "draw figures/")
+    figures: Flag = key(
+        True,
+        "true or false",
+        "draw figures/ when the PDE is solved; tokens are drawn by `python -m postprocess.figures DIR` only",
+    )
 
 
 class Case(Section):
@@ -322,3 +332,13 @@ class Case(Section):
     def _axes(self, *numbers: int) -> Vector:
         """Sum of some unit vectors."""
         return tuple(float(k in numbers) for k in range(self.dimension))
+
+
+def alternatives(section: str) -> dict[str, list[str]]:
+    """Keys of a section that mean something with some values of its selector only: key → these values."""
+    model = Case.model_fields[section].annotation
+    assert isinstance(model, type)
+    assert issubclass(model, Section)
+    extras = {name: info.json_schema_extra for name, info in model.model_fields.items()}
+    found = {name: extra["only"] for name, extra in extras.items() if isinstance(extra, dict)}
+    return {name: [str(value) for value in only] for name, only in found.items() if isinstance(only, list) and only}

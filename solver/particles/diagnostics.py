@@ -1,4 +1,4 @@
-"""Diagnostics of N tokens along depth, the same quantities as those of a density (design, section 5)."""
+"""Diagnostics of N tokens along depth, the same quantities as those of a density (docs/model.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metastability of the base model: how long two equal clusters live before they merge (P2; design, section 7).
+"""Metastability of the base model: how long two equal clusters live before they merge (P2; docs/auxiliary.md).
 
 Two clusters of half the tokens each, at an angle θ < 90°, obey θ̇ = −β e^{β cos θ} sin θ under e^{β⟨x,y⟩}. From θ₀ on
 they live for

@@ -46,6 +46,11 @@ _MEASURED = (
     "dispersion",
     *_PHASES,
 )
+_TRAINED = ("J", "loss", "displacement", "initial_width", "plateau_width", "final_width", "terminal_rate")
+_UNTRAINED = ("interaction_energy", "interaction_gap", "maximiser_angle_max", "resultant", "dispersion", "clusters")
+_VERDICTS = ("clustered", "plateau", "escaped", "converged")
+_WORDS = {True: "yes", False: "no", None: "–"}
+_ROWS = 40  # seeds in the table
 
 
 def write_ensemble(ensemble: Ensemble | None, directory: Path, case: Case) -> None:
@@ -118,7 +123,6 @@ def ensemble_summary(ensemble: Ensemble, case: Case, rows: list[Json]) -> Json:
     """The content of summary.json: `seeds` holds every seed's row, `statistics` means and standard deviations."""
     names = [*_MEASURED, *(name for name in ensemble.diagnostics.readings if name != "loss")]
     statistics = {name: _statistics([row[name] for row in rows]) for name in names}
-    verdicts = ("clustered", "plateau", "escaped", "converged")
     return {
         "format_version": FORMAT_VERSION,
         "kind": "particles",
@@ -139,7 +143,7 @@ def ensemble_summary(ensemble: Ensemble, case: Case, rows: list[Json]) -> Json:
             **{key: rows[0][key] for key in ("clustered", "plateau", "escaped")},
             **{key: statistics[key]["mean"] for key in _PHASES},
         },
-        "counts": {key: sum(row[key] is True for row in rows) for key in verdicts},
+        "counts": {key: sum(row[key] is True for row in rows) for key in _VERDICTS},
         "statistics": statistics,
         "seeds": rows,
         "timing": {"total": ensemble.seconds},
@@ -212,25 +216,18 @@ def _write_points(directory: Path, ensemble: Ensemble) -> None:
     write_collection(directory / "particles.pvd", entries)
 
 
-_TRAINED = ("J", "loss", "displacement", "initial_width", "plateau_width", "final_width", "terminal_rate")
-_UNTRAINED = ("interaction_energy", "interaction_gap", "maximiser_angle_max", "resultant", "dispersion", "clusters")
-
-
 def _closing_lines(rows: list[Json]) -> list[str]:
     """The table of seeds, and means ± standard deviations; without a control what attention made of the tokens."""
     trained = any(row["regularization"] for row in rows) or rows[0]["converged"] is not None
     shown = _TRAINED if trained else tuple(name for name in _UNTRAINED if name in rows[0])
-    head = " seed  " + "  ".join(f"{name:>19}" for name in shown) + "  clustered plateau escaped converged"
-    lines = [head]
-    for row in rows if len(rows) <= 40 else rows[:40]:
-        numbers = "  ".join(f"{_number(row[name]):>19}" for name in shown)
-        verdicts = "  ".join(
-            {True: "yes", False: "no", None: "–"}[row[key]] for key in ("clustered", "plateau", "escaped", "converged")
-        )
-        lines.append(f"{row['seed']:5d}  {numbers}  {verdicts}")
-    for label, key in (("mean", "mean"), ("sd", "sd")):
+    verdicts = _VERDICTS if trained else ()
+    lines = [" seed  " + "  ".join([*(f"{name:>19}" for name in shown), *verdicts])]
+    for row in rows[:_ROWS]:
+        words = [f"{_WORDS[row[name]]:>{len(name)}}" for name in verdicts]
+        lines.append(f"{row['seed']:5d}  " + "  ".join([*(f"{_number(row[name]):>19}" for name in shown), *words]))
+    for key in ("mean", "sd"):
         numbers = "  ".join(f"{_number(_statistics([row[name] for row in rows])[key]):>19}" for name in shown)
-        lines.append(f"{label:>5}  {numbers}")
+        lines.append(f"{key:>5}  {numbers}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The papers' closed forms (design, section 5): small-ε limits for h = e^{⟨x,Ay⟩} with A = diag(λ₁ ≥ λ₂ ≥ …)."""
+"""The papers' closed forms (docs/theory.md): small-ε limits for h = e^{⟨x,Ay⟩} with A = diag(λ₁ ≥ λ₂ ≥ …)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two families of optima in the cluster limit: one cluster on the circle, ε → 0, T → ∞ (design, section 4).
+"""The two families of optima in the cluster limit: one cluster on the circle, ε → 0, T → ∞ (docs/two-optima.md).
 
 A cluster at angle α from v₁ has the energy E(α) = −½ exp(λ₁cos²α + λ₂sin²α) and moves by α̇ = −E'(α) + u; the smallest
 ‖W‖_F that gives it the speed u is |u| (features σ = x). For α from a to b > a uphill, (λ_reg/2) ∫ u² dt is smallest at

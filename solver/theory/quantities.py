@@ -1,4 +1,4 @@
-"""All of section 5's quantities on one mesh, by name, and their closed forms where there are any."""
+"""All quantities of docs/theory.md on one mesh, by name, and their closed forms where there are any."""
 
 from __future__ import annotations
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from postprocess.auxiliary import _states as states_table
 from postprocess.auxiliary import main as write_page
+from postprocess.members import Member
 from solver.particles.run import main as run_particles
 
 pytestmark = pytest.mark.serial
@@ -37,3 +39,17 @@ def test_page_from_no_results_and_from_few(tmp_path: Path, capsys: pytest.Captur
     damaged.write_text("{", encoding="utf-8")
     assert write_page([str(results), "-o", str(page)]) == 2
     assert f"{damaged}: damaged" in capsys.readouterr().err
+
+
+def test_gain_of_round_off_is_none(tmp_path: Path) -> None:
+    """Catches a gain of −0.000000, and a real one that is lost."""
+    rows = []
+    for gap in (3e-16, -0.0271034):
+        summary = {
+            "auxiliary": {"maximum": 0.28258},
+            "seeds": [{"interaction_gap": gap, "interaction_energy": 0.28258 - gap, "resultant": 0.0}],
+            "kind": "particles",
+        }
+        member = Member(tmp_path, {"attention": {"eigenvalues": [1.0]}}, summary, {})
+        rows.append(states_table([member]).splitlines()[-1].split(" | ")[3])
+    assert rows == ["0", "0.027103"]

@@ -18,6 +18,7 @@ from postprocess.compare import depth_indices, main
 from postprocess.compare_load import case_differences
 from postprocess.densities import CircleLaw, DensitySeries, SphereLaw, make_law
 from postprocess.distances import circle_distance, distance, frame_distance, sampling_distances, sliced_distance
+from solver.results import clear_folder
 
 pytestmark = pytest.mark.serial
 
@@ -216,6 +217,15 @@ def test_comparison_from_end_to_end(
     assert np.all(np.array(reached["mean"]) < 6 * exact)
     assert reached["mean"][0] < 3 * exact[0]
     assert (tmp_path / "figures" / "compare.png").stat().st_size > 20_000
+
+
+def test_a_comparison_goes_with_the_run_it_shows(copies: tuple[Path, Path]) -> None:
+    """Catches numbers and a picture of an earlier run beside new results; a user's own picture stays."""
+    assert main([*map(str, copies), "--draws", "1", "--depths", "2"]) == 0
+    (copies[1] / "figures" / "mine.png").write_bytes(b"")
+    clear_folder(copies[1])
+    assert [path.name for path in (copies[1] / "figures").iterdir()] == ["mine.png"]
+    assert not (copies[1] / "compare.json").exists()
 
 
 def test_different_cases_are_refused(copies: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from postprocess.compare import main as compare
 from postprocess.figures import draw_figures, main
 from postprocess.load import RunError, load_run
+from solver.pruning import main as prune
 
 pytestmark = pytest.mark.serial
 
@@ -71,3 +73,18 @@ def test_figures_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "phases.png" in capsys.readouterr().out
     assert main([str(tmp_path / "nowhere")]) == 2
     assert "there is no such folder" in capsys.readouterr().err
+
+
+def test_folder_of_a_sweep_is_named_with_a_member(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a user sent to look for a summary.json that a sweep's folder never has; also before a member is done."""
+    (tmp_path / "sweep.csv").write_text("member,state\n", encoding="utf-8")
+    assert main([str(tmp_path)]) == 2
+    what = f"{tmp_path}: the folder of a sweep; name that of one of its members"
+    assert capsys.readouterr().err == f"{what}, none is finished yet\n"
+    for name in ("T=40", "T=20"):
+        (tmp_path / name).mkdir()
+        write_run(tmp_path / name)
+    for command, words in ((main, []), (compare, [str(tmp_path / "T=20")]), (prune, [])):
+        assert command([str(tmp_path), *words]) == 2
+        assert capsys.readouterr().err == f"{what}, such as {tmp_path / 'T=20'}\n"
+    assert main([str(tmp_path / "T=20")]) == 0

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+import re
 import shutil
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from postprocess.document import write_page
+from postprocess.document import study, write_page
 from postprocess.members import Member, Sample, read_members
 from postprocess.tables import main as write_paper
 from postprocess.tables import paper_tables
@@ -112,6 +115,70 @@ def test_page_says_what_is_missing(results: Path, tmp_path: Path, capsys: pytest
     assert not (page.parent / "images" / "paper_widths.png").exists()
 
 
+@pytest.fixture
+def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout's docs/ with a page and a picture of complete results, and its root the working folder."""
+    folder = tmp_path / "checkout" / "docs"
+    (folder / "images").mkdir(parents=True)
+    (folder / "paper-tables.md").write_text("complete", encoding="utf-8")
+    (folder / "images" / "paper_plateau.png").write_bytes(b"complete")
+    monkeypatch.chdir(folder.parent)
+    return folder
+
+
+def test_incomplete_results_leave_the_page_of_docs(
+    results: Path, docs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catches the committed page and pictures replaced by ones with holes."""
+    assert write_paper([str(results)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "no results for: no_training, noise, depth" in said.err
+    assert "docs/paper-tables.md and its pictures are left as they are; -o FILE writes" in said.err
+    assert (docs / "paper-tables.md").read_text(encoding="utf-8") == "complete"
+    assert (docs / "images" / "paper_plateau.png").read_bytes() == b"complete"
+
+
+def test_no_docs_folder_is_made(results: Path, docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches docs/ appearing in whatever folder one is in, also for complete results."""
+    shutil.rmtree(docs)
+    assert write_paper([str(results)]) == 1
+    assert "docs: no such folder; -o FILE writes a page of what there is" in capsys.readouterr().err
+    assert _study(results) == 1
+    assert capsys.readouterr().err == "docs: no such folder; -o FILE writes a page of what there is\n"
+    assert not docs.exists()
+
+
+def test_complete_results_replace_the_page_of_docs(
+    results: Path, docs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catches a page that is never made; and an unfinished sweep that counts as complete."""
+    assert _study(results) == 0
+    assert "a table" in (docs / "paper-tables.md").read_text(encoding="utf-8")
+    assert capsys.readouterr().out == "wrote docs/paper-tables.md\n"
+    shutil.copytree(results, docs.parent / "some")
+    rows = (docs.parent / "some" / "align" / "sweep.csv").read_text(encoding="utf-8")
+    (docs.parent / "some" / "align" / "sweep.csv").write_text(rows.replace("done", "failed", 1), encoding="utf-8")
+    (docs / "paper-tables.md").write_text("complete", encoding="utf-8")
+    assert _study(docs.parent / "some") == 1
+    assert "some/align: 1 of 2 members are done" in capsys.readouterr().err
+    assert (docs / "paper-tables.md").read_text(encoding="utf-8") == "complete"
+
+
+def _study(results: Path) -> int:
+    """P1's page with a table in every place."""
+    tables = defaultdict(lambda: "a table")
+    return study("paper", "tables", "paper-tables.md", lambda _: tables, lambda *_: [], [str(results)])
+
+
+@pytest.mark.parametrize("module", ["tables", "two_optima", "auxiliary"])
+def test_help_names_the_command(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches `usage: turnpike` or `usage: tables.py`: not what one can type."""
+    with pytest.raises(SystemExit):
+        importlib.import_module(f"postprocess.{module}").main(["--help"])
+    assert capsys.readouterr().out.startswith(f"usage: python -m postprocess.{module} ")
+
+
 def test_page_of_the_families(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "families.md"
     assert write_families([str(results), "-o", str(page)]) == 0
@@ -147,6 +214,16 @@ def test_unfinished_sweep_is_named(results: Path, tmp_path: Path, capsys: pytest
     (tmp_path / "align" / "sweep.csv").write_text(table.replace("done", "failed", 1), encoding="utf-8")
     assert write_paper([str(tmp_path), "-o", str(tmp_path / "page.md")]) == 0
     assert "align: 1 of 2 members are done" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["auxiliary.md", "paper-tables.md", "two-optima.md"])
+def test_committed_page_has_the_words_of_its_template(name: str) -> None:
+    """Catches an edit of the page that the next one made from results would lose, and one of the template alone."""
+    root = Path(__file__).resolve().parents[2]
+    template = (root / "postprocess" / "templates" / name).read_text(encoding="utf-8")
+    page = (root / "docs" / name).read_text(encoding="utf-8")
+    parts = re.split(r"\{\{\w+\}\}", template)
+    assert re.fullmatch(r"(?:\|[^\n]*\|\n?)+".join(map(re.escape, parts)), page)
 
 
 def test_place_without_a_table(tmp_path: Path) -> None:

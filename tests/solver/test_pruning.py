@@ -14,6 +14,7 @@ from solver.case import load_case
 from solver.particles.run import main as train_tokens
 from solver.problem import Problem
 from solver.pruning import main, prune, without
+from solver.results import clear_folder
 from solver.run import main as solve
 
 pytestmark = pytest.mark.serial
@@ -142,3 +143,13 @@ def test_tokens_whose_controls_are_gone(runs: Path, tmp_path: Path, capsys: pyte
     (tmp_path / "particles.npz").write_bytes((runs / "tokens" / "particles.npz").read_bytes()[:1000])
     assert main([str(tmp_path)]) == 2
     assert "particles.npz: cannot be read" in capsys.readouterr().err
+
+
+def test_pruning_goes_with_the_run_it_shows(runs: Path, tmp_path: Path) -> None:
+    """Catches windows of an earlier control, and their picture, beside a new one."""
+    folder = tmp_path / "tokens"
+    shutil.copytree(runs / "tokens", folder)
+    assert main([str(folder), "--windows", "2", "--quiet"]) == 0
+    clear_folder(folder)
+    assert not (folder / "pruning.json").exists()
+    assert not (folder / "figures").exists()

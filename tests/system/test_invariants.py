@@ -1,4 +1,4 @@
-"""What always holds (design, section 3), on random cases: ε from 0, |W| up to 10, Δt from 1e-3 to 100."""
+"""What always holds (docs/model.md), on random cases: ε from 0, |W| up to 10, Δt from 1e-3 to 100."""
 
 from __future__ import annotations
 

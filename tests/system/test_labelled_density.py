@@ -90,7 +90,7 @@ def test_ranks_do_not_matter(name: str, make_case: MakeCase, comm: MPI.Comm) -> 
 @pytest.mark.parametrize("dt", [0.1, 10.0])
 @pytest.mark.parametrize("name", ["rope", "prefix", "toeplitz", "distance_bias"])
 def test_mass_and_positivity_of_every_label(name: str, dt: float) -> None:
-    """Design, section 3: mass of every label to 1e-11, densities ≥ −1e-13 of the maximum, at any Δt and W."""
+    """Mass of every label to 1e-11, densities ≥ −1e-13 of the maximum, at any Δt and W."""
     problem = uniform_problem(name, 0.01, dt, 6)
     densities = problem.forward(smooth_control(problem, 1.0, 4)).densities
     for mu in densities:

@@ -1,4 +1,4 @@
-"""Tokens under the PDE's control approach the PDE (design, section 6)."""
+"""Tokens under the PDE's control approach the PDE (docs/mean-field-limit.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Softmax attention: rates of the cluster at small ε, and orders of the forward run (design, section 1)."""
+"""Softmax attention: rates of the cluster at small ε, and orders of the forward run (docs/model.md)."""
 
 from __future__ import annotations
 

@@ -107,16 +107,6 @@ ACROSS: list[tuple[Table, str, str]] = [
     ({"decay": "window"}, "decay", "belongs to kernel = 'distance_bias'; here kernel = 'usa'"),
     # laws
     ({**ROPE, "seed": 3}, "seed", "belongs to law = 'random'; here law = 'grid'"),
-    (
-        {**ROPE, "law": "random", "weights": [1.0]},
-        "weights",
-        "belongs to law = 'weights' or law = 'atoms'; here law = 'random'",
-    ),
-    (
-        {**ROPE, "law": "weights", "weights": [1.0], "atoms": [1.0]},
-        "atoms",
-        "belongs to law = 'atoms'; here law = 'weights'",
-    ),
     ({**ROPE, "law": "weights"}, "weights", "missing, required with law = 'weights': a list of numbers"),
     ({**ROPE, "law": "atoms"}, "atoms", "missing, required with law = 'atoms': a list of numbers"),
     ({**ROPE, "law": "atoms", "atoms": []}, "atoms", "missing, required with law = 'atoms': a list of numbers"),
@@ -145,8 +135,6 @@ ACROSS: list[tuple[Table, str, str]] = [
     ({**ROPE, "planes": [[0, 1]]}, "planes", "[0, 1] is not allowed: two different axes from 1 to 3"),
     ({**ROPE, "frequencies": [1.0, 2.0]}, "frequencies", "has 2 numbers: 1, one for each of the planes"),
     ({**ORBIT, "frequencies": [0.0]}, "frequencies", "[0.0] is not allowed with law = 'orbit': a number other than 0"),
-    ({**ROPE, "map": "wave"}, "map", "belongs to law = 'orbit'; here law = 'grid'"),
-    ({**ROPE, "latitude": 0.3}, "latitude", "belongs to law = 'orbit'; here law = 'grid'"),
     # rope_general
     (
         {"kernel": "rope_general"},
@@ -164,22 +152,10 @@ ACROSS: list[tuple[Table, str, str]] = [
     ({**PREFIX, "amplitude": 0.3}, "amplitude", "belongs to map = 'wave'; here map = 'great_circle'"),
     ({**PREFIX, "waves": 2}, "waves", "belongs to map = 'wave'; here map = 'great_circle'"),
     ({**PREFIX, "turns": 2.0}, "turns", "belongs to map = 'spiral'; here map = 'great_circle'"),
-    ({**POINTS, "means": [[1.0, 0.0, 0.0]]}, "means", "belongs to map = 'von_mises_fisher'; here map = 'points'"),
-    ({**POINTS, "kappas": [1.0]}, "kappas", "belongs to map = 'von_mises_fisher'; here map = 'points'"),
     (
         {**PREFIX, "shares": [1.0]},
         "shares",
         "belongs to map = 'points' or map = 'von_mises_fisher'; here map = 'great_circle'",
-    ),
-    (
-        {**VMF, "map_parameters": {}},
-        "map_parameters",
-        "belongs to map = 'module:factory'; here map = 'von_mises_fisher'",
-    ),
-    (
-        {**PREFIX, "map": "operator:itemgetter", "turns": 2.0},
-        "turns",
-        "belongs to map = 'spiral'; here map = 'module:factory'",
     ),
     ({**POINTS, "points": [[1.0, 0.0]]}, "points", "has a direction of 2 numbers: 3 each"),
     ({**VMF, "means": [[1.0, 0.0, 0.0, 0.0]]}, "means", "has a direction of 4 numbers: 3 each"),
@@ -197,11 +173,6 @@ ACROSS: list[tuple[Table, str, str]] = [
     ({**VMF, "means": [[1.0, 0.0, 0.0]] * 2, "kappas": [1.0]}, "kappas", "has 1 numbers: 2, one for each"),
     ({**VMF, "kappas": [-1.0]}, "kappas", "[-1.0] is not allowed: numbers ≥ 0"),
     ({**PREFIX, "map": "points", "file": "/nowhere.csv"}, "file", "there is no file /nowhere.csv"),
-    (
-        {**ORBIT, "map": "spiral", "latitude": 0.3},
-        "latitude",
-        "belongs to map = 'latitude_circle'; here map = 'spiral'",
-    ),
 ]
 
 
@@ -256,12 +227,82 @@ def _listed(value: Any) -> Any:
     return [_listed(item) for item in value] if isinstance(value, tuple) else value
 
 
-def test_another_kernels_key_is_reset(write: Write, caplog: pytest.LogCaptureFixture) -> None:
-    """Catches an error where the kernel was chosen in so many words: then the key is not used, and said to be so."""
+# A key of an alternative that was not chosen, where one was: the table, the key, why it is not used.
+NOT_MAPPED = "belongs to kernel = 'prefix' or law = 'orbit'; here kernel = 'rope' and law = 'grid'"
+UNUSED: list[tuple[Table, str, str]] = [
+    (
+        {"kernel": "toeplitz", "decay": "window"},
+        "decay",
+        "belongs to kernel = 'distance_bias'; here kernel = 'toeplitz'",
+    ),
+    ({"kernel": "toeplitz", "u": [1.0]}, "u", "belongs to kernel = 'prefix'; here kernel = 'toeplitz'"),
+    (
+        {**ROPE, "law": "random", "weights": [1.0], "labels": 2},
+        "weights",
+        "belongs to law = 'weights' or law = 'atoms'; here law = 'random'",
+    ),
+    (
+        {**ROPE, "law": "weights", "weights": [1.0], "atoms": [1.0, 2.0]},
+        "atoms",
+        "belongs to law = 'atoms'; here law = 'weights'",
+    ),
+    ({**ORBIT, "seed": 3}, "seed", "belongs to law = 'random'; here law = 'orbit'"),
+    ({**ROPE, "map": "wave"}, "map", NOT_MAPPED),
+    ({**ROPE, "law": "grid", "map": "uniform"}, "map", NOT_MAPPED),
+    ({**ROPE, "latitude": 0.3}, "latitude", NOT_MAPPED),
+    ({**ROPE, "file": "/nowhere.csv"}, "file", NOT_MAPPED),
+    ({**POINTS, "latitude": 0.3}, "latitude", "belongs to map = 'latitude_circle'; here map = 'points'"),
+    ({**POINTS, "means": [[1.0]]}, "means", "belongs to map = 'von_mises_fisher'; here map = 'points'"),
+    ({**POINTS, "kappas": [-1.0]}, "kappas", "belongs to map = 'von_mises_fisher'; here map = 'points'"),
+    ({**VMF, "file": "/nowhere.csv"}, "file", "belongs to map = 'points'; here map = 'von_mises_fisher'"),
+    (
+        {**VMF, "map_parameters": {}},
+        "map_parameters",
+        "belongs to map = 'module:factory'; here map = 'von_mises_fisher'",
+    ),
+    (
+        {**PREFIX, "map": "operator:itemgetter", "turns": 2.0},
+        "turns",
+        "belongs to map = 'spiral'; here map = 'operator:itemgetter'",
+    ),
+    (
+        {**ORBIT, "map": "spiral", "latitude": 0.3},
+        "latitude",
+        "belongs to map = 'latitude_circle'; here map = 'spiral'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("table", "key", "why"), UNUSED, ids=[f"{key}: {why}" for _, key, why in UNUSED])
+def test_key_of_another_alternative_is_ignored(
+    table: Table, key: str, why: str, write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Catches an error where the alternative was chosen in so many words, a value that is kept, and checks of it."""
     with caplog.at_level(logging.WARNING, "turnpike"):
-        case = load_case(write(GOOD), {"auxiliary.kernel": "toeplitz", "auxiliary.decay": "window"})
-    assert case.auxiliary.decay == "exponential"
-    assert "auxiliary.decay is not used: it belongs to kernel = 'distance_bias'" in caplog.text
+        case = load_case(write(GOOD), {f"auxiliary.{name}": value for name, value in table.items()})
+    assert [record.getMessage() for record in caplog.records] == [f"auxiliary.{key} is not used: it {why}"]
+    assert getattr(case.auxiliary, key) == type(case.auxiliary).model_fields[key].default
+
+
+BAD_SELECTORS: list[tuple[Table, str]] = [
+    ({"kernel": "ropee", "planes": [[1, 3]], "frequencies": [1.0], "law": "orbit"}, "kernel"),
+    ({"kernel": "prefixe", "u": [1.0], "map": "points", "points": [[1.0]], "shares": [1.0, 2.0]}, "kernel"),
+    ({"kernal": "rope", "planes": [[1, 3]], "law": "orbit"}, "kernal"),
+    ({**ROPE, "law": "atom", "atoms": [0.5], "weights": [1.0, 2.0]}, "law"),
+    ({**ROPE, "law": "orbits", "map": "wave", "amplitude": 0.3}, "law"),
+    ({**PREFIX, "map": "point", "points": [[1.0]], "shares": [1.0, 2.0]}, "map"),
+    ({**PREFIX, "map": "vmf", "means": [[1.0]], "kappas": [1.0, 2.0]}, "map"),
+    ({**ROPE, "planes": [[1]], "frequencies": [1.0, 2.0]}, "planes"),
+    ({**VMF, "means": [[0.0, 0.0, 0.0]], "kappas": [1.0, 2.0], "shares": [1.0, 2.0]}, "means"),
+    ({**PREFIX, "map": "points", "file": 3}, "file"),
+]
+
+
+@pytest.mark.parametrize(("table", "key"), BAD_SELECTORS, ids=[f"{key}={table[key]}" for table, key in BAD_SELECTORS])
+def test_a_typo_has_no_false_consequences(table: Table, key: str, write: Write) -> None:
+    """Catches keys that "belong to kernel = 'rope'; here kernel = 'usa'" for kernel = ropee, and their checks."""
+    (line,) = lines_of(write, table)
+    assert line.startswith(f"some.toml: auxiliary.{key}: ")
 
 
 @pytest.mark.parametrize(
@@ -289,9 +330,12 @@ def test_dimensions_of_maps(name: str, dimensions: tuple[int, int], write: Write
 
 def test_all_mistakes_at_once(write: Write) -> None:
     """Catches a check that ends at the first mistake."""
-    table = {**ORBIT, "planes": [[1, 4]], "seed": 3, "map": "von_mises_fisher", "means": [[1.0]], "kappas": [-1.0]}
+    table = {**ROPE, "planes": [[1, 4]], "seed": 3, "start": "y"}
     keys = [line.split(": ")[1] for line in lines_of(write, table)]
-    assert sorted(keys) == [f"auxiliary.{key}" for key in ("kappas", "means", "planes", "seed")]
+    assert sorted(keys) == [f"auxiliary.{key}" for key in ("planes", "seed", "start")]
+    table = {**ORBIT, "planes": [[1, 4]], "map": "von_mises_fisher", "means": [[1.0]], "kappas": [-1.0]}
+    keys = [line.split(": ")[1] for line in lines_of(write, table)]
+    assert sorted(keys) == [f"auxiliary.{key}" for key in ("kappas", "means", "planes")]
 
 
 def test_no_consequential_errors_without_a_manifold(write: Write) -> None:

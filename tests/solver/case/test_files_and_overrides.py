@@ -108,8 +108,30 @@ MISPLACED: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("key", "value", "belongs"), MISPLACED, ids=[key for key, _, _ in MISPLACED])
 def test_key_of_an_alternative_that_was_not_chosen(key: str, value: Any, belongs: str, write: Write) -> None:
     """Catches keys that would do nothing because the key they belong to was forgotten: there is no choice to read."""
-    line = error_lines(write(GOOD), {key: value})[0]
+    (line,) = error_lines(write(GOOD), {key: value})
     assert line.startswith(f"some.toml: {key}: belongs to {belongs}")
+
+
+TYPOS: list[tuple[str, str, dict[str, Any]]] = [
+    ("geometry.manifold", "hypersfere", {"geometry.dimension": 5, "attention.eigenvalues": [1.0] * 5}),
+    ("attention.kernel", "exponentail", {"attention.parameters": {"a": 1}, "attention.eigenvalues": None}),
+    ("ffn.activation", "swish", {"ffn.parameters": {"a": 1}}),
+    ("initial.law", "mixed", {"initial.means": [[1.0]], "initial.kappas": [1.0, 2.0], "initial.weights": [1.0]}),
+    ("initial.law", "files", {"initial.file": "nowhere.csv"}),
+    ("depth.grid", "unifrom", {"depth.steps": 10**8}),
+    ("objective.loss", "bag_of_word", {"objective.candidates": 3, "objective.mean": [1.0], "objective.file": "x.csv"}),
+    ("optimizer.method", "sweeps", {"optimizer.relaxation": 0.3, "objective.regularization": 0.0}),
+    ("depth.gird", "uniform", {"depth.steps": 20}),
+]
+
+
+@pytest.mark.parametrize(("selector", "value", "others"), TYPOS, ids=[f"{key}={value}" for key, value, _ in TYPOS])
+def test_a_typo_in_a_selector_is_its_own_mistake_only(
+    selector: str, value: str, others: dict[str, Any], write: Write
+) -> None:
+    """Catches keys called misplaced, or checked, against the default that stands in for what was meant."""
+    (line,) = error_lines(write(GOOD), {selector: value, **others})
+    assert line.startswith(f"some.toml: {selector}: ")
 
 
 def test_coarsest_continuation_mesh_must_carry_kappa_too(write: Write) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from postprocess.figures import draw_figures
 from solver.control import write_control
 from solver.particles.run import main
 
@@ -147,3 +148,44 @@ def test_control_of_another_shape_or_depth(tmp_path: Path, capsys: pytest.Captur
         given = ["--control", str(tmp_path / f"{name}.npz"), "-o", str(tmp_path / "out"), "--quiet", "--overwrite"]
         assert main([CASE, *SMALL, *given]) == 2
         assert f"--control: that control {message}" in capsys.readouterr().err
+
+
+def test_old_pictures_go_and_the_users_own_stay(tmp_path: Path) -> None:
+    """Catches the picture of an earlier run beside new results: a run of tokens draws none that would replace it."""
+    words = [CASE, *SMALL[:2], "--set=optimizer.method=none", "-o", str(tmp_path / "out"), "--quiet"]
+    assert main(words) == 0
+    drawn = draw_figures(tmp_path / "out")
+    assert {path.name for path in drawn} == {"phases.png", "tokens.png"}
+    mine = tmp_path / "out" / "figures" / "mine.png"
+    mine.write_bytes(b"mine")
+    assert main([*words, "--overwrite"]) == 0
+    assert list((tmp_path / "out" / "figures").iterdir()) == [mine]
+    mine.unlink()
+    draw_figures(tmp_path / "out")
+    assert main([*words, "--overwrite"]) == 0
+    assert not (tmp_path / "out" / "figures").exists()
+
+
+def test_closing_table_fits_the_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches P1's verdicts on tokens that no control was asked to move, and a trained run without them."""
+    short = [CASE, *SMALL[1:3], "--set=depth.T=1", "--set=optimizer.max_iterations=0"]
+    assert main([*short, "-o", str(tmp_path / "trained")]) == 0
+    head, *rows = closing_table(capsys.readouterr().out)
+    assert head == [
+        "seed", "J", "loss", "displacement", "initial_width", "plateau_width", "final_width", "terminal_rate",
+        "clustered", "plateau", "escaped", "converged",
+    ]  # fmt: skip
+    assert [(row[0], len(row), row[-1]) for row in rows] == [("0", 12, "no"), ("1", 12, "no"), ("2", 12, "no")]
+    assert main([*short, "--set=optimizer.method=none", "-o", str(tmp_path / "untrained")]) == 0
+    head, *rows = closing_table(capsys.readouterr().out)
+    assert head == [
+        "seed", "interaction_energy", "interaction_gap", "maximiser_angle_max", "resultant", "dispersion", "clusters"
+    ]  # fmt: skip
+    assert [(row[0], len(row)) for row in rows] == [("0", 7), ("1", 7), ("2", 7)]
+
+
+def closing_table(printed: str) -> list[list[str]]:
+    """The head and a row for each seed, without the times in brackets."""
+    lines = [line.partition("]")[2].split() for line in printed.splitlines()]
+    first = next(k for k, words in enumerate(lines) if words[:1] == ["seed"])
+    return lines[first : first + 4]

@@ -77,7 +77,7 @@ def test_via_the_saddle() -> None:
 
 
 def test_crossing() -> None:
-    """The design's 50.8° for a start at 0.6 rad; the loss that the late escape leaves moves it up a little."""
+    """50.8° for a start at 0.6 rad; the loss that the late escape leaves moves it up a little."""
     assert math.degrees(crossing(EIGENVALUES, START, 0.0)) == pytest.approx(50.8, abs=0.05)
     at = crossing(EIGENVALUES, START, STRENGTH)
     costs = family_costs(EIGENVALUES, START, at, STRENGTH)
