@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write docs/joined.md from the command line; returns the exit code."""
     from postprocess.joined_figures import draw_joined
 
-    return study("joined", "joined.md", joined_tables, draw_joined, arguments)
+    return study("joined", "joined", "joined.md", joined_tables, draw_joined, arguments)
 
 
 if __name__ == "__main__":

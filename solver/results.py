@@ -56,7 +56,7 @@ _OWN_FILES = {
     "compare.json",
     "figures",
 }
-PICTURES = ("phases.png", "tokens.png", "compare.png", "pruning.png")  # drawn into figures/, from a run's results
+PICTURES = ("phases.png", "tokens.png", "labels.png", "compare.png", "pruning.png")  # drawn from results into figures/
 
 _COMPANIONS = {"theory.json", "theory"}  # of solver.theory, which may share the folder; a run leaves them alone
 _SERIES = {"density", "particles"}  # folders of one VTK file per depth, named by the series
