@@ -98,13 +98,14 @@ class Coupling:
 
 
 def create_coupling(case: Case) -> Coupling:
-    """The labels of a case's densities; one label where it has none.
+    """The labels of a case's densities; one label where it has none. Labels of weight 0 are left out, as by tokens.
 
     Raises:
         CaseError: There are too many, a part or a file of the user's cannot be used, the bias has too many terms, or
             softmax attention would divide by a bias that is not positive.
     """
     labels, weights = label_law(case, case.particles.n)
+    labels, weights = labels[weights > 0.0], weights[weights > 0.0]
     if len(labels) > _MOST:
         raise CaseError(
             [f"auxiliary.labels: {len(labels)} labels make as many densities: at most {_MOST} for the PDE, such as 64"]

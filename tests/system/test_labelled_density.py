@@ -158,6 +158,18 @@ def test_equal_labels_are_one_with_their_weights(make_problem: MakeProblem) -> N
     assert columns == pytest.approx(others, rel=1e-9)
 
 
+def test_labels_of_weight_zero_are_left_out(make_problem: MakeProblem) -> None:
+    """Catches a division by the weight in the adjoint: nan for one label, and in every mean over labels."""
+    table = {"auxiliary.kernel": "rope", "auxiliary.law": "atoms", "auxiliary.atoms": [0.1, 0.5, 0.3]}
+    problem = make_problem("circle", {**SHORT, **table, "auxiliary.weights": [1.0, 0.0, 3.0]})
+    assert problem.coupling.labels.tolist() == [0.1, 0.3]
+    assert problem.label_weights.tolist() == [0.25, 0.75]
+    steps = problem.steps(None)
+    gradient, phi = problem.adjoint(steps, problem.zero_control(), keep=True)
+    assert np.isfinite(gradient).all()
+    assert all(np.isfinite(one).all() for one in phi)
+
+
 def test_labels_that_nothing_sees_are_the_base_model(make_problem: MakeProblem) -> None:
     """Catches a weight counted twice in the mean field, the loss or the gradient."""
     others = {**SHORT, "initial.perturbation": 0.0}
