@@ -26,7 +26,7 @@ from postprocess.distances import distance, frame_distance, sampling_distances
 from postprocess.load import Run, RunError
 from solver.phases import find_phases
 
-__all__ = ["compare", "depth_indices", "distances_along_depth", "main", "quantities"]
+__all__ = ["compare", "depth_indices", "distances_along_depth", "interaction_phases", "main", "quantities"]
 
 FloatArray = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def quantities(run: Run, particles: ParticleRun) -> dict[str, dict[str, Any]]:
     """
     columns, summary, rows = run.trajectory, run.summary, particles.summary["seeds"]
     means = [name for name in columns if name.startswith("mean_")]
-    phases = _phases(run)
+    phases = interaction_phases(run)
     found = {
         name: _row(summary["objective"][name], [row[name] for row in rows]) for name in ("J", "loss", "regularization")
     }
@@ -88,8 +88,8 @@ def quantities(run: Run, particles: ParticleRun) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _phases(run: Run) -> dict[str, float | None]:
-    """The PDE's phases, from minus its interaction energy."""
+def interaction_phases(run: Run) -> dict[str, float | None]:
+    """Widths of a run's phases and displacement, read off minus its interaction energy, as those of tokens are."""
     columns, T = run.trajectory, float(run.t[-1])
     phases = find_phases(run.t, -columns["interaction_energy"], columns["resultant"], columns["angle"])
     if phases is None or phases.plateau is None:

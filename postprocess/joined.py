@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from postprocess.compare import interaction_phases
 from postprocess.document import markdown_table, study
 from postprocess.load import RunError
 from postprocess.members import Member, read_members
@@ -27,6 +28,7 @@ __all__ = ["KERNELS", "LOSSES", "joined_tables", "kernel", "main", "trained"]
 KERNELS = {"usa": "`usa`", "rope": "`rope`", "prefix": "`prefix`", "toeplitz": "`toeplitz`, linear"}
 LOSSES = {"align": "align", "bag_of_words": "bag of words"}
 _DIRACS = ("rope", "prefix")
+_SOURCES = {"": "PDE", "-controlled": "tokens, W of the PDE", "-particles": "tokens"}  # by the end of the folder's name
 
 
 def kernel(member: Member) -> str:
@@ -125,24 +127,30 @@ def _training(results: Path, name: str) -> str | None:
     ]  # fmt: skip
     rows = []
     for key, title in KERNELS.items():
-        for sweep, source in ((name, "PDE"), (f"{name}-particles", "tokens")):
-            chosen = [m for m in read_members(results / sweep) if kernel(m) == key and trained(m)]
+        for end, source in _SOURCES.items():
+            chosen = [m for m in read_members(results / f"{name}{end}") if kernel(m) == key and trained(m)]
             rows += [[title, source, *_training_cells(member)] for member in chosen]
     return markdown_table(head, rows) if rows else None
 
 
 def _training_cells(member: Member) -> list[str]:
-    columns = member.run().trajectory
+    run = member.run()
+    columns = run.trajectory
     middle = 0.5 * float(columns["t"][-1])
 
     def at_middle(column: str) -> str:
         return f"{np.interp(middle, columns['t'], columns[column]):.3f}" if column in columns else "–"
 
+    phases = {} if member.particles else interaction_phases(run)
+
+    def width(name: str) -> str:
+        return shown(phases[name], ".2f") if name in phases else member.sample(name).text(".2f")
+
     angle = "conditional_angle" if "conditional_angle" in columns else "maximiser_angle"
     return [
         *(member.sample(key).text(".4f") for key in ("untrained_loss", "loss", "J")),
-        member.sample("plateau_width").text(".1f"), at_middle("resultant"), at_middle("conditional_resultant"),
-        at_middle(angle), member.sample("final_width").text(".2f"), f"{columns['resultant'][-1]:.3f}",
+        width("plateau_width"), at_middle("resultant"), at_middle("conditional_resultant"), at_middle(angle),
+        width("final_width"), f"{columns['resultant'][-1]:.3f}",
     ]  # fmt: skip
 
 

@@ -85,9 +85,17 @@ joined_second() {
   each tokens diracs_rope diracs_prefix align bag_of_words
 }
 
+# Tokens under the control of a run of the PDE.
+controlled() { [ -f "$2/summary.json" ] || "$PY" -m solver.particles "$1/case.toml" --control "$1/control.npz" -o "$2" --quiet; }
+
 # What needs the results of both groups.
 joined_last() {
   local sweep member bad=0
+  for sweep in align bag_of_words; do
+    for member in "$out/$sweep"/method=lbfgs_*/; do
+      controlled "${member%/}" "$out/$sweep-controlled/$(basename "$member")" || bad=1
+    done
+  done
   for sweep in diracs_rope diracs_prefix; do
     for member in "$out/$sweep"/*/; do
       "$PY" -m postprocess.compare "$member" "$out/$sweep-particles/$(basename "$member")" --depths 2 || bad=1
