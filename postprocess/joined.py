@@ -1,6 +1,6 @@
 """Labels in the continuum, and training in their presence, as docs/joined.md shows them.
 
-python -m postprocess.joined [RESULTS] [-o docs/joined.md]
+python -m postprocess.joined [RESULTS] [-o FILE]
 
 Reads the folders that `make joined` fills (default: results/joined), writes the page and its pictures.
 """

@@ -14,30 +14,32 @@ from solver.case.factories import FACTORY_KEYS, is_factory, missing_factory
 from solver.case.fields import Unused, unused
 from solver.case.schema import SELECTORS, Case, alternatives
 
-__all__ = ["check_case", "dependents", "largest_kappa", "unused_keys", "without_unused"]
+__all__ = ["check_case", "largest_kappa", "unused_keys", "without_unused"]
 
 _MAX_STEPS = 1_000_000
 _EQUAL = 1e-9  # eigenvalues closer than this, relative to λ₁, count as equal
 _MIN_H = {"circle": 1e-5, "sphere": 2e-3}
-_FURTHER = {
-    "geometry.manifold": {
-        "geometry.h",
-        "geometry.continuation",
-        "attention.eigenvalues",
-        "attention.matrix",
-        "initial.mean",
-        "initial.means",
-        "initial.kappa",
-        "initial.kappas",
-        "objective.target",
-        "objective.mean",
-        "auxiliary.planes",
-        "auxiliary.generators",
-        "auxiliary.u",
-        "auxiliary.map",
-        "auxiliary.points",
-        "auxiliary.means",
-    },
+_NEED_MANIFOLD = {
+    "geometry.h",
+    "geometry.continuation",
+    "attention.eigenvalues",
+    "attention.matrix",
+    "initial.mean",
+    "initial.means",
+    "initial.kappa",
+    "initial.kappas",
+    "objective.target",
+    "objective.mean",
+    "auxiliary.planes",
+    "auxiliary.generators",
+    "auxiliary.u",
+    "auxiliary.map",
+    "auxiliary.points",
+    "auxiliary.means",
+}
+_FURTHER = {  # bad key → keys of which a check may then say what is false
+    "geometry": _NEED_MANIFOLD,
+    "geometry.manifold": _NEED_MANIFOLD,
     "attention.kernel": {"attention.eigenvalues", "optimizer.start"},
     "attention.matrix": {"attention.eigenvalues"},
     "auxiliary.kernel": {"auxiliary.law"},
@@ -47,12 +49,31 @@ _FURTHER = {
 }
 
 
-def check_case(case: Case) -> list[tuple[str, str]]:
-    """(key, message) for every mistake that one key alone does not show; unused keys are at most misplaced."""
+def check_case(case: Case, bad: frozenset[str] = frozenset()) -> list[tuple[str, str]]:
+    """(key, message) for every mistake that one key alone does not show; unused keys are at most misplaced.
+
+    Args:
+        case: The case.
+        bad: Keys and sections with mistakes of their own. They have their defaults here, so nothing is said of them,
+            nor what would be false with the values that were meant.
+    """
     misplaced = [(name, text) for name, text, chosen in unused_keys(case) if not chosen]
+    meant = {name for item in bad for name in _of_selector(item)}
     checks = (_geometry, _lengths, _mixture, _kappa, _depth, _optimizer, _auxiliary, _files)
     rest = without_unused(case)
-    return [*misplaced, *(mistake for check in checks for mistake in check(rest))]
+    found = [(name, text) for name, text in misplaced if name not in meant]
+    found += [mistake for check in checks for mistake in check(rest)]
+    moot = bad.union(*(_FURTHER.get(name, set()) for name in bad))
+    return [(name, text) for name, text in found if not moot & {name, name.partition(".")[0]}]
+
+
+def _of_selector(name: str) -> set[str]:
+    """Keys that belong to alternatives of a selector, ``section.key``; none if the key is no selector."""
+    section, _, key = name.partition(".")
+    keys: set[str] = set(alternatives(section)) if SELECTORS.get(section) == key else set()
+    if section == "auxiliary":
+        keys |= {"law": set(OF_LAW), "map": set(OF_MAP)}.get(key, set())
+    return {f"{section}.{item}" for item in keys}
 
 
 def unused_keys(case: Case) -> list[Unused]:
@@ -78,20 +99,6 @@ def without_unused(case: Case) -> Case:
         default = type(table).model_fields[key].default
         case = case.model_copy(update={section: table.model_copy(update={key: default})})
     return case
-
-
-def dependents(name: str) -> set[str]:
-    """Keys of which a check says nothing true while this key, ``section.key``, or this section is bad.
-
-    What is bad counts as its default; with a selector at its default the keys of another alternative look misplaced.
-    """
-    section, _, key = name.partition(".")
-    selector = SELECTORS.get(section)
-    keys: set[str] = set(alternatives(section)) if selector is not None and key in {"", selector} else set()
-    if section == "auxiliary":
-        keys |= {"law": set(OF_LAW), "map": set(OF_MAP)}.get(key, set())
-    further = _FURTHER.get(name if key else f"{section}.{selector}", set())
-    return {f"{section}.{item}" for item in keys} | further
 
 
 def largest_kappa(h: float) -> float:

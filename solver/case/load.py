@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from solver.case.checks import check_case, dependents, unused_keys, without_unused
+from solver.case.checks import check_case, unused_keys, without_unused
 from solver.case.factories import resolve_factories
 from solver.case.later import not_yet
 from solver.case.schema import Case
@@ -169,10 +169,8 @@ def _validate(raw: Json) -> tuple[Case | None, list[str]]:
     if partial is None:
         partial, _ = _parse(_without(raw, bad))
     if partial is not None:
-        moot = bad.union(*(dependents(_meant(name)) for name in bad))
-        for name, text in check_case(partial):
-            if not moot & {name, name.partition(".")[0]}:
-                messages.append(f"{name}: {text}")
+        mistakes = check_case(partial, frozenset(bad | set(map(_meant, bad))))
+        messages += [f"{name}: {text}" for name, text in mistakes]
     return case, messages
 
 

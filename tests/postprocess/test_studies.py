@@ -171,7 +171,7 @@ def _study(results: Path) -> int:
     return study("paper", "tables", "paper-tables.md", lambda _: tables, lambda *_: [], [str(results)])
 
 
-@pytest.mark.parametrize("module", ["tables", "two_optima", "auxiliary"])
+@pytest.mark.parametrize("module", ["tables", "two_optima", "auxiliary", "joined"])
 def test_help_names_the_command(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Catches `usage: turnpike` or `usage: tables.py`: not what one can type."""
     with pytest.raises(SystemExit):

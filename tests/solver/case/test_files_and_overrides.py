@@ -134,6 +134,18 @@ def test_a_typo_in_a_selector_is_its_own_mistake_only(
     assert line.startswith(f"some.toml: {selector}: ")
 
 
+def test_a_typo_in_a_selector_hides_no_other_mistake(write: Write) -> None:
+    """Catches a true mistake held back because its section has another one."""
+    overrides = {
+        "objective.loss": "alingn",
+        "objective.target": [1.0, 0.0],
+        "initial.law": "vmf",
+        "initial.mean": [1.0],
+    }
+    keys = [line.split(": ")[1] for line in error_lines(write(GOOD), overrides)]
+    assert sorted(keys) == ["initial.law", "initial.mean", "objective.loss", "objective.target"]
+
+
 def test_coarsest_continuation_mesh_must_carry_kappa_too(write: Write) -> None:
     """Catches a law that only the finest mesh carries: the first mesh of the continuation is solved too."""
     assert load_case(write(GOOD), {"initial.kappa": 10.0}).initial.kappa == 10.0
