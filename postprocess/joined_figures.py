@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from postprocess.figures import BLUE, GREEN, ORANGE
@@ -12,6 +13,7 @@ from postprocess.joined import KERNELS, LOSSES, kernel, trained
 from postprocess.label_figure import draw_conditional
 from postprocess.members import Member, read_members
 from postprocess.paper_figures import save_figures
+from solver.theory.closed_forms import cluster_rate, token_rate
 
 __all__ = ["draw_joined"]
 
@@ -27,6 +29,7 @@ def draw_joined(results: Path, folder: Path) -> list[Path]:
     """
     figures: dict[str, Callable[[Path], Figure | None]] = {
         "joined_diracs": _diracs, "joined_trained": _trained, "joined_resultant": _resultant,
+        "joined_rates": _rates,
     }  # fmt: skip
     return save_figures(figures, results, folder)
 
@@ -96,3 +99,28 @@ def _resultant(results: Path) -> Figure | None:
         handles, labels = grid[1, 0].get_legend_handles_labels()
         figure.legend(handles, labels, fontsize=8, loc="outside lower center", ncols=len(KERNELS))
     return figure if drawn else None
+
+
+def _rates(results: Path) -> Figure | None:
+    """‖W_t‖ towards T, circle, beside exponentials of both closed forms."""
+    members = read_members(results / "rates")
+    if not members:
+        return None
+    figure = Figure(figsize=(5.6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for member in members:
+        run = member.run()
+        middle = 0.5 * (run.t[1:] + run.t[:-1])
+        norm = run.trajectory["control_norm"][:-1]
+        label = KERNELS[kernel(member)].replace("`", "")
+        axes.plot(middle, np.where(norm > 0.0, norm, np.nan), color=_COLOURS[kernel(member)], lw=1.3, label=label)
+    first, second = members[0].key("attention.eigenvalues")[:2]
+    end = float(members[0].key("depth.T"))
+    for rate, style, words in (
+        (cluster_rate(first, second), ":", "all labels together"), (token_rate(first), "--", "label against label"),
+    ):  # fmt: skip
+        t = np.linspace(end - 5.0 - 6.0 / rate, end - 5.0, 2)
+        axes.plot(t, 0.1 * np.exp(rate * (t - t[-1])), color="black", ls=style, lw=0.9, label=f"{words}, {rate:.2f}")
+    axes.set(yscale="log", xlabel="depth $t$", ylabel=r"control $\|W_t\|$", xlim=(0.4 * end, end), ylim=(1e-5, 10.0))
+    axes.legend(fontsize=7, loc="lower right")
+    return figure

@@ -19,7 +19,7 @@ __all__ = ["draw_conditional", "labels_figure"]
 
 FloatArray = NDArray[np.float64]
 
-_VIEW = (22.0, -50.0)  # elevation and azimuth of the eye, degrees
+_VIEW = (22.0, 10.0)  # elevation and azimuth of the eye, degrees
 _BREAK = 0.9  # rad: neighbouring maximisers further apart are not joined by a line
 _FLOOR = 0.08  # of a label's highest density: below it a cell is left blank
 

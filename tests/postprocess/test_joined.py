@@ -59,7 +59,7 @@ def test_page_from_no_results_and_from_few(tmp_path: Path, capsys: pytest.Captur
     capsys.readouterr()
     assert write_page([str(results), "-o", str(page)]) == 0
     assert "no results for: bag_of_words;" in capsys.readouterr().err
-    for name in ("joined_diracs", "joined_trained", "joined_resultant"):
+    for name in ("joined_diracs", "joined_trained", "joined_resultant", "joined_rates"):
         assert (page.parent / "images" / f"{name}.png").stat().st_size > 10_000
     text = page.read_text(encoding="utf-8")
     assert "| `rope` | PDE |" in text
