@@ -49,7 +49,7 @@ def uniform_problem(name: str, epsilon: float, dt: float, steps: int, scheme: st
     return Problem(case, MPI.COMM_WORLD)
 
 
-@pytest.mark.parametrize("scheme", ["mprk2", "euler"])
+@pytest.mark.parametrize("scheme", ["mprk2", pytest.param("euler", marks=pytest.mark.serial)])
 @pytest.mark.parametrize(("manifold", "name"), CHOICES)
 def test_gradient_is_exact(manifold: str, name: str, scheme: str, make_problem: MakeProblem) -> None:
     """Taylor order in [1.95, 2.05] at another control than the stored one: catches any part of the transpose amiss."""
@@ -99,6 +99,7 @@ def test_mass_and_positivity_of_every_label(name: str, dt: float) -> None:
         assert (mu.min(axis=1, initial=1.0) >= -1e-13 * largest).all()
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("epsilon", [0.0, 0.02])
 @pytest.mark.parametrize("dt", [0.1, 30.0])
 @pytest.mark.parametrize("name", ["rope", "prefix", "toeplitz_linear", "toeplitz", "distance_bias"])
