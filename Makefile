@@ -65,6 +65,7 @@ test-all: lint
 bench: $(STAMP)
 	@$(CLEAN) $(PY) tests/benchmarks/bench.py
 	@$(CLEAN) $(PY) tests/benchmarks/particles.py
+	@$(CLEAN) $(PY) tests/benchmarks/labels.py
 
 clean:
 	rm -rf results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

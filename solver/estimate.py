@@ -30,6 +30,7 @@ class Estimate:
     Attributes:
         h: Longest edge, rad.
         nodes: Of the mesh.
+        labels: Number of densities.
         steps: In depth.
         control_shape: (steps, d, m).
         rank: Terms of the attention's expansion.
@@ -40,6 +41,7 @@ class Estimate:
 
     h: float
     nodes: int
+    labels: int
     steps: int
     control_shape: tuple[int, int, int]
     rank: int
@@ -83,6 +85,7 @@ def _on_one_mesh(problem: Problem) -> Estimate:
     return Estimate(
         problem.space.h,
         problem.space.nodes,
+        len(problem.label_weights),
         len(problem.dt),
         problem.control_shape,
         problem.attention.rank,
@@ -104,6 +107,7 @@ def lines(found: list[Estimate], case: Case, ranks: int) -> list[str]:
             for mesh in found
         ),
         f"depth: {finest.steps} steps to T = {case.depth.T:g}; control of {steps} × {d} × {m} numbers",
+        *([f"labels: {finest.labels}, a density each"] if finest.labels > 1 else []),
         f"attention: rank {finest.rank}, relative error {finest.expansion_error:.1e}",
         f"memory: about {finest.memory / 2**30:.2f} GiB on {ranks} rank{'s' if ranks > 1 else ''} together",
     ]

@@ -30,9 +30,17 @@ def test_sizes_are_those_of_the_run(make_case: MakeCase, comm: MPI.Comm) -> None
     assert fine.steps == len(problem.dt)
     assert fine.control_shape == problem.control_shape == (fine.steps, 3, 4)
     assert (fine.rank, fine.expansion_error) == (problem.attention.rank, problem.expansion.error)
+    assert fine.labels == 1
     text = "\n".join(lines([coarse, fine], case, comm.size))
+    assert "labels" not in text
     for number in (f"{fine.nodes} nodes", f"{fine.steps} steps", f"rank {fine.rank},", "all 200 iterations allowed"):
         assert number in text
+
+
+def test_labels_are_named(make_case: MakeCase, comm: MPI.Comm) -> None:
+    """Catches a dry run that does not say how many densities it is about."""
+    case = make_case("circle", {"auxiliary.kernel": "rope", "auxiliary.labels": 3})
+    assert "labels: 3, a density each" in lines(estimate(case, comm), case, comm.size)
 
 
 def test_memory_counts_every_stage_of_every_step(make_case: MakeCase, comm: MPI.Comm) -> None:

@@ -225,3 +225,23 @@ def test_full_turn_of_rotary_labels_leaves_no_gradient(make_problem: MakeProblem
         sizes.append(math.sqrt(problem.squared_norm(gradient)))
     assert sizes[0] <= 1e-9 * sizes[1]
     assert sizes[1] > 0.1
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("table", [{"kernel": "rope"}, {"kernel": "prefix", "map": "wave"}], ids=["rope", "prefix"])
+def test_conditional_laws_are_thermal(table: dict[str, object], make_problem: MakeProblem) -> None:
+    """Means on x*(ξ) to a tenth of the thermal width, widths √((d − 1)ε/(βe^β)), energy ½(d − 1)ε below the maximum."""
+    labels = {f"auxiliary.{key}": value for key, value in {**table, "labels": 5, "start": "u"}.items()}
+    gaps = []
+    for epsilon in (0.1, 0.05):
+        law = {"initial.mean": [1.0, 0.0, 0.0], "attention.eigenvalues": [1.0, 1.0, 1.0], "depth.T": 6.0}
+        problem = make_problem("sphere", {**labels, **law, "noise.epsilon": epsilon, "geometry.h": 0.15})
+        laws = problem.conditional_laws(problem.forward(None))
+        assert laws is not None
+        end = {name: column[-1] for name, column in laws.columns().items()}
+        width = math.sqrt(epsilon / math.e)
+        assert end["conditional_angle_max"] <= 0.1 * width
+        assert end["conditional_dispersion"] == pytest.approx(math.sqrt(2.0) * width, rel=0.13)
+        gaps.append(end["interaction_gap"] / epsilon)
+    assert gaps == pytest.approx([1.0, 1.0], rel=0.13)
+    assert abs(gaps[1] - 1.0) < abs(gaps[0] - 1.0)
