@@ -30,7 +30,9 @@ KERNELS: dict[str, dict[str, object]] = {
     "distance_bias": {"kernel": "distance_bias"},
 }
 ON_SPHERE = {"rope_general", "prefix"}
-CHOICES = [("sphere", name) for name in KERNELS] + [("circle", name) for name in KERNELS if name not in ON_SPHERE]
+CHOICES = [("sphere", name) for name in KERNELS] + [
+    pytest.param("circle", name, marks=pytest.mark.serial) for name in KERNELS if name not in ON_SPHERE
+]
 WEIGHTS = [0.1, 0.2, 0.15, 0.3, 0.25]
 SHORT = {"depth.T": 2.0, "depth.layer": 1.0, "noise.epsilon": 0.05, "initial.perturbation": 0.4}
 

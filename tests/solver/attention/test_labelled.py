@@ -33,7 +33,9 @@ KERNELS: dict[str, dict[str, object]] = {
     "window": {"kernel": "distance_bias", "decay": "window", "length": 0.4},
 }
 ON_SPHERE = {"rope_general", "prefix"}
-CHOICES = [("sphere", name) for name in KERNELS] + [("circle", name) for name in KERNELS if name not in ON_SPHERE]
+CHOICES = [("sphere", name) for name in KERNELS] + [
+    pytest.param("circle", name, marks=pytest.mark.serial) for name in KERNELS if name not in ON_SPHERE
+]
 ATOMS = {"law": "atoms", "atoms": [0.0, 0.2, 0.35, 0.9], "weights": [0.1, 0.2, 0.3, 0.4]}
 
 
